@@ -1,0 +1,1 @@
+//! The whole model in f64, in one readable file.
