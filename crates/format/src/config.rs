@@ -268,32 +268,26 @@ impl<'j, 'a> Both<'j, 'a> {
         let theta = parameters
             .optional("rope_theta", |theta| theta.positive())?
             .unwrap_or(default.theta);
-        let factor = parameters.get("partial_rotary_factor");
-        let share = factor
-            .as_ref()
-            .map(|factor| factor.positive())
-            .transpose()?;
         if let Some(stretch) = parameters.get("factor")
             && stretch.positive()? != 1.0
         {
             return Err(unsupported(&stretch));
         }
         let rope_type = parameters.need("rope_type")?;
-        match (rope_type.text()?, share, factor) {
-            ("default", None, _) => Ok(Rope { theta, share: 1.0 }),
+        let is_proportional = match rope_type.text()? {
+            "default" => false,
+            "proportional" => true,
+            _ => return Err(unsupported(&rope_type)),
+        };
+        let mut share = 1.0;
+        if let Some(factor) = parameters.get("partial_rotary_factor") {
+            share = factor.positive()?;
             // Of the default type, a share would spread the exponents over the rotated part alone; sliding layers rotate whole.
-            (_, Some(share), Some(factor))
-                if share != 1.0 && (!is_full || rope_type.text()? == "default") =>
-            {
-                Err(unsupported(&factor))
+            if share != 1.0 && !(is_full && is_proportional) {
+                return Err(unsupported(&factor));
             }
-            ("default", _, _) => Ok(Rope { theta, share: 1.0 }),
-            ("proportional", share, _) => Ok(Rope {
-                theta,
-                share: share.unwrap_or(1.0),
-            }),
-            _ => Err(unsupported(&rope_type)),
         }
+        Ok(Rope { theta, share })
     }
 }
 

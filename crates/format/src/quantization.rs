@@ -123,6 +123,10 @@ fn decode_scheme(object: &Object<'_, '_>) -> Result<(u32, u32), FormatError> {
     {
         return Err(unsupported(mode.path().to_owned(), mode.text()?));
     }
+    if let Some(method) = object.get("quant_method") {
+        // Another library's block, with fields of its own.
+        return Err(unsupported(method.path().to_owned(), method.text()?));
+    }
     let group_size = object.need("group_size")?;
     if group_size.u32()? != GROUP_SIZE {
         return Err(unsupported(
