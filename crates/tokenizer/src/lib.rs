@@ -1,0 +1,23 @@
+//! Text to token ids and back, chat templates, thinking and stop parsing.
+//!
+//! The room works on strings and bytes: it opens no file, knows no model and no network. `Tokenizer` runs directly on the bytes of a
+//! compiled image, because whatever it keeps resident is taken from the expert slots; `Detokenizer`, `ChatTemplate` and `OutputParser`
+//! are pure state over it. Ids and texts equal the reference library's; what would differ is refused when a tokenizer is compiled.
+//!
+//! Text typed by users never becomes a control token: `guard` marks it before a template sees it, `Tokenizer::encode_guarded` honours
+//! the marks.
+
+mod bpe;
+mod compile;
+mod detokenize;
+mod error;
+mod guard;
+mod image;
+mod template;
+mod tokenizer;
+
+pub use detokenize::Detokenizer;
+pub use error::{TemplateError, TokenizerError};
+pub use guard::{guard_control_text, guard_json, guard_messages, strip_guards};
+pub use template::{ChatTemplate, RenderInput};
+pub use tokenizer::{Tokenizer, open_resealed};
