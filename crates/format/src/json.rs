@@ -11,7 +11,9 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::FormatError;
 
+mod stream;
 mod write;
+pub(crate) use stream::parse_each;
 pub(crate) use write::{Encode, Writer, encode};
 
 /// The longest document read, but for the layout. The largest of a real model is its safetensors index, with 0.2 MB.
@@ -36,21 +38,32 @@ pub(crate) fn parse<'a>(
     limit: u64,
     bytes: &'a [u8],
 ) -> Result<Json<'a>, FormatError> {
-    if bytes.len() as u64 > limit {
-        return Err(FormatError::TooLarge {
+    check_limit(what, limit, bytes)?;
+    let json: Json<'a> = serde_json::from_slice(bytes).map_err(|error| json_error(what, &error))?;
+    json.refuse_duplicates(what, "")?;
+    Ok(json)
+}
+
+fn check_limit(what: &'static str, limit: u64, bytes: &[u8]) -> Result<(), FormatError> {
+    let actual = bytes.len() as u64;
+    if actual > limit {
+        Err(FormatError::TooLarge {
             what,
             limit,
-            actual: bytes.len() as u64,
-        });
+            actual,
+        })
+    } else {
+        Ok(())
     }
-    let json: Json<'a> = serde_json::from_slice(bytes).map_err(|error| FormatError::Json {
+}
+
+fn json_error(what: &'static str, error: &serde_json::Error) -> FormatError {
+    FormatError::Json {
         what,
         line: error.line(),
         column: error.column(),
         message: strip_position(&error.to_string()),
-    })?;
-    json.refuse_duplicates(what, "")?;
-    Ok(json)
+    }
 }
 
 /// `serde_json` ends its messages with the position, which the error already carries.

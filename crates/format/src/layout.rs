@@ -125,17 +125,18 @@ impl Layout {
     /// # Errors
     /// A [`FormatError`] that names the field.
     pub fn parse(bytes: &[u8]) -> Result<Layout, FormatError> {
-        let json = json::parse(WHAT, MAX_LAYOUT_BYTES, bytes)?;
+        let (json, layers) = json::parse_each(WHAT, MAX_LAYOUT_BYTES, bytes, "layers", |layer| {
+            decode_layer(&layer.object()?)
+        })?;
         let root = json.root(WHAT)?;
         let layout = Layout {
             expert_stride: root.need("expertStride")?.u64()?,
             num_layers: root.need("numLayers")?.dimension()?,
             experts_per_layer: root.need("expertsPerLayer")?.dimension()?,
-            layers: root
-                .need("layers")?
-                .array()?
-                .map(|layer| decode_layer(&layer.object()?))
-                .collect::<Result<_, _>>()?,
+            layers: layers.ok_or_else(|| FormatError::MissingField {
+                what: WHAT,
+                field: "layers".into(),
+            })?,
         };
         layout.check()?;
         Ok(layout)

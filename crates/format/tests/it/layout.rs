@@ -238,3 +238,48 @@ fn parts_that_a_later_version_adds_are_ignored() {
     );
     assert_eq!(Layout::parse(&newer), Layout::parse(LAYOUT));
 }
+
+#[test]
+fn what_is_not_a_layout_is_refused() {
+    for bytes in [
+        &b""[..],
+        b"[]",
+        b"1",
+        b"{} x",
+        b"{\"layers\": 1}",
+        b"{\"layers\": null}",
+        b"{\"layers\": [}",
+    ] {
+        assert!(matches!(
+            Layout::parse(bytes),
+            Err(FormatError::Json {
+                what: "layout.json",
+                ..
+            })
+        ));
+    }
+    let frozen = String::from_utf8_lossy(LAYOUT);
+    let twice = frozen.replacen("\"layers\"", "\"layers\" : [], \"layers\"", 1);
+    let key = "layers".to_owned();
+    let what = "layout.json";
+    assert_eq!(
+        Layout::parse(twice.as_bytes()),
+        Err(FormatError::DuplicateKey { what, key })
+    );
+    let twice = frozen.replacen("\"bits\"", "\"bits\" : 4, \"bits\"", 1);
+    let error = Layout::parse(twice.as_bytes());
+    assert!(
+        matches!(error, Err(FormatError::DuplicateKey { key, .. }) if key.ends_with("tensors.gate.bits"))
+    );
+    let mut longest = LAYOUT.to_vec();
+    longest.resize(32 << 20, b' ');
+    assert!(Layout::parse(&longest).is_ok());
+    longest.push(b' ');
+    assert!(matches!(
+        Layout::parse(&longest),
+        Err(FormatError::TooLarge {
+            limit: 33_554_432,
+            ..
+        })
+    ));
+}
