@@ -133,9 +133,7 @@ pub enum FormatError {
     DuplicateName { name: String },
     #[error("the tensor {name} has the unknown type {dtype}")]
     UnknownDtype { name: String, dtype: String },
-    #[error(
-        "the tensor {name} has the shape {shape:?}: zeros may only follow at the end, and four dimensions are the most"
-    )]
+    #[error("the tensor {name} has the impossible shape {shape:?}")]
     BadShape { name: String, shape: Vec<u64> },
     #[error("byte {offset} of the index is {actual}, but has to be zero")]
     ReservedNotZero { offset: u64, actual: u8 },

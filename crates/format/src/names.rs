@@ -161,6 +161,19 @@ pub fn role(name: &str) -> Role {
     }
 }
 
+/// Like [`role`], for a checkpoint that is to be understood as a whole.
+///
+/// # Errors
+/// [`FormatError::UnknownTensor`] instead of [`Role::Unknown`].
+pub fn known_role(name: &str) -> Result<Role, FormatError> {
+    match role(name) {
+        Role::Unknown => Err(FormatError::UnknownTensor {
+            name: name.to_owned(),
+        }),
+        role => Ok(role),
+    }
+}
+
 /// A layer's number as names spell it: without a sign and without leading zeros, so that no two names mean one layer.
 fn layer_number(digits: &str) -> Option<u32> {
     let number: u32 = digits.parse().ok()?;

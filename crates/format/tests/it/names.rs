@@ -63,6 +63,13 @@ fn every_source_tensor_has_a_role() {
         ),
     ] {
         assert_eq!(names::role(name), expected, "{name}");
+        let known = names::known_role(name);
+        match expected {
+            Role::Unknown => {
+                assert_eq!(known, Err(FormatError::UnknownTensor { name: name.into() }))
+            }
+            expected => assert_eq!(known, Ok(expected)),
+        }
     }
 }
 
