@@ -1,0 +1,160 @@
+//! The disk that an installation writes to, as the few operations that it needs, so that a twin with faults can stand in.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::{StorageError, sys};
+
+/// What an installation asks of a disk. Paths are as the system's; every error carries its path.
+pub trait Disk {
+    /// Makes `path` an empty file, whatever was there, and opens it for writing from its start to its end.
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError>;
+
+    /// Fills as much of `buf` from `offset` as the file has, and says how much.
+    fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError>;
+
+    /// The length of a file, or `None` if there is no file at `path`.
+    fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError>;
+
+    /// Whether there is a file or a folder at `path`.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Makes a folder and those above it.
+    fn create_dir_all(&self, path: &Path) -> Result<(), StorageError>;
+
+    /// Renames a file or a folder. A file may replace a file; a folder needs a free name.
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), StorageError>;
+
+    /// Removes a file; one that is not there is no error.
+    fn remove_file(&self, path: &Path) -> Result<(), StorageError>;
+
+    /// Removes a folder with all that is in it; one that is not there is no error.
+    fn remove_dir_all(&self, path: &Path) -> Result<(), StorageError>;
+
+    /// Makes the names in a folder durable.
+    fn sync_dir(&self, path: &Path) -> Result<(), StorageError>;
+
+    /// Bytes that may still be written near `path`, whose parents may not exist yet.
+    fn free_space(&self, path: &Path) -> Result<u64, StorageError>;
+}
+
+/// A file being written from its start to its end.
+pub trait WriteFile {
+    /// Appends all of `bytes`.
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), StorageError>;
+
+    /// Makes everything written durable.
+    fn sync(&mut self) -> Result<(), StorageError>;
+}
+
+/// The disk of this system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsDisk;
+
+struct OsFile<'a> {
+    file: File,
+    path: std::path::PathBuf,
+    _disk: std::marker::PhantomData<&'a OsDisk>,
+}
+
+impl WriteFile for OsFile<'_> {
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
+        self.file
+            .write_all(bytes)
+            .map_err(|source| StorageError::io("writing", &self.path, source))
+    }
+
+    fn sync(&mut self) -> Result<(), StorageError> {
+        self.file
+            .sync_all()
+            .map_err(|source| StorageError::io("making durable", &self.path, source))
+    }
+}
+
+impl Disk for OsDisk {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .map_err(|source| StorageError::io("creating", path, source))?;
+        Ok(Box::new(OsFile {
+            file,
+            path: path.to_owned(),
+            _disk: std::marker::PhantomData,
+        }))
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError> {
+        let failed = |source| StorageError::io("reading", path, source);
+        let file = File::open(path).map_err(failed)?;
+        let mut done = 0;
+        while done < buf.len() {
+            match sys::read_at(&file, &mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(metadata.is_file().then_some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StorageError::io("looking at", path, source)),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {
+        fs::create_dir_all(path)
+            .map_err(|source| StorageError::io("making the folder", path, source))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), StorageError> {
+        fs::rename(from, to).map_err(|source| StorageError::io("renaming", from, source))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<(), StorageError> {
+        gone_is_fine(fs::remove_file(path))
+            .map_err(|source| StorageError::io("removing", path, source))
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> Result<(), StorageError> {
+        gone_is_fine(fs::remove_dir_all(path))
+            .map_err(|source| StorageError::io("removing", path, source))
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<(), StorageError> {
+        sys::sync_dir(path).map_err(|source| StorageError::io("making durable", path, source))
+    }
+
+    fn free_space(&self, path: &Path) -> Result<u64, StorageError> {
+        let mut there = path;
+        while !there.exists() {
+            match there.parent() {
+                Some(parent) if parent != Path::new("") => there = parent,
+                _ => {
+                    there = Path::new(".");
+                    break;
+                }
+            }
+        }
+        crate::free_space(there)
+    }
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

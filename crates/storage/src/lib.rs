@@ -1,0 +1,35 @@
+//! Bytes on disk and in memory, and nothing about what they mean.
+//!
+//! Aligned buffers, positioned and direct reads, mapped files, hashes, free space and the disk that an installation writes to, with
+//! a twin in memory whose faults are drawn from a seed. What differs between systems lies in one file each behind the
+//! same functions. One of the two rooms where unsafe code may live.
+
+mod aligned;
+mod disk;
+mod error;
+mod hash;
+mod lock;
+mod map;
+mod memory;
+mod positioned;
+pub mod sim;
+mod sys;
+
+pub use aligned::AlignedBuf;
+pub use disk::{Disk, OsDisk, WriteFile};
+pub use error::StorageError;
+pub use hash::{Sha256, xxh3_64};
+pub use lock::DirLock;
+pub use map::Mmap;
+pub use memory::{free_memory, peak_memory};
+pub use positioned::{IoMode, PositionedFile};
+
+use std::path::Path;
+
+/// Bytes that an unprivileged user may still write to the file system of `path`.
+///
+/// # Errors
+/// [`StorageError::Io`] if the system does not say.
+pub fn free_space(path: &Path) -> Result<u64, StorageError> {
+    sys::free_space(path).map_err(|source| StorageError::io("asking for free space", path, source))
+}

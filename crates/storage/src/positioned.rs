@@ -1,0 +1,147 @@
+//! Reads at a given place of a file, past the page cache where that is possible.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{AlignedBuf, StorageError, sys};
+
+/// Direct reads want addresses, offsets and lengths in multiples of this; no disk in use has larger blocks.
+const DIRECT_BLOCK: usize = 4096;
+
+/// Whether reads go through the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// Direct where the file system allows it, buffered elsewhere.
+    #[default]
+    Auto,
+    /// Past the page cache, or not at all.
+    Direct,
+    /// Through the page cache, which then grows beyond the budget.
+    Buffered,
+}
+
+/// A file open for reads at given places, from any number of threads.
+#[derive(Debug)]
+pub struct PositionedFile {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    mode: IoMode,
+    /// Buffered only because the file system refused direct reads: then pages are dropped after each read.
+    drops_pages: bool,
+}
+
+impl PositionedFile {
+    /// Opens a file. [`IoMode::Auto`] falls back to buffered reads where direct ones are refused.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`].
+    pub fn open(path: &Path, mode: IoMode) -> Result<PositionedFile, StorageError> {
+        let failed = |source| StorageError::io("opening", path, source);
+        let (file, actual) = match mode {
+            IoMode::Buffered => (File::open(path).map_err(failed)?, IoMode::Buffered),
+            IoMode::Direct => (open_direct(path).map_err(failed)?, IoMode::Direct),
+            IoMode::Auto => match open_direct(path) {
+                Ok(file) => (file, IoMode::Direct),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(failed(error)),
+                Err(_) => (File::open(path).map_err(failed)?, IoMode::Buffered),
+            },
+        };
+        let len = file.metadata().map_err(failed)?.len();
+        Ok(PositionedFile {
+            file,
+            path: path.to_owned(),
+            len,
+            mode: actual,
+            drops_pages: mode == IoMode::Auto && actual == IoMode::Buffered,
+        })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file when it was opened.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How reads really go: [`IoMode::Direct`] or [`IoMode::Buffered`].
+    pub fn mode(&self) -> IoMode {
+        self.mode
+    }
+
+    /// Fills `buf` from `offset`. A direct read wants the address, the offset and the length in multiples of 4,096 bytes.
+    ///
+    /// # Errors
+    /// [`StorageError::Truncated`] if the file ends before `buf` is full, [`StorageError::Io`].
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
+        let expected = buf.len();
+        self.read_at_least(buf, offset, expected)
+    }
+
+    /// Reads up to `buf.len()` bytes, of which the first `expected` must be there: so that the last direct read of a file, which
+    /// must ask for whole blocks, may come back legitimately short.
+    ///
+    /// # Errors
+    /// [`StorageError::Truncated`] if fewer than `expected` bytes are there, [`StorageError::Io`].
+    pub fn read_at_least(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        expected: usize,
+    ) -> Result<(), StorageError> {
+        if self.mode == IoMode::Direct {
+            let address = buf.as_ptr().addr();
+            let whole =
+                [address, buf.len(), offset as usize].map(|n| n.is_multiple_of(DIRECT_BLOCK));
+            assert_eq!(whole, [true; 3], "a direct read of {}", self.path.display());
+        }
+        let mut done = 0;
+        while done < expected {
+            match sys::read_at(&self.file, &mut buf[done..], offset + done as u64) {
+                Ok(0) => {
+                    return Err(StorageError::Truncated {
+                        path: self.path.clone(),
+                        offset,
+                        expected,
+                        actual: done,
+                    });
+                }
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(StorageError::io("reading", &self.path, source)),
+            }
+            // A direct read that stops inside a block can only have met the end of the file.
+            if self.mode == IoMode::Direct && done < expected && !done.is_multiple_of(DIRECT_BLOCK)
+            {
+                return Err(StorageError::Truncated {
+                    path: self.path.clone(),
+                    offset,
+                    expected,
+                    actual: done,
+                });
+            }
+        }
+        if self.drops_pages {
+            sys::drop_pages(&self.file, offset, done as u64);
+        }
+        Ok(())
+    }
+}
+
+/// Opens for direct reads and proves with one block that they work: some file systems refuse only then.
+fn open_direct(path: &Path) -> io::Result<File> {
+    let file = sys::open_direct(path)?;
+    let mut block =
+        AlignedBuf::new(AlignedBuf::ALIGNMENT).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    sys::read_at(&file, &mut block[..DIRECT_BLOCK], 0)?;
+    Ok(file)
+}

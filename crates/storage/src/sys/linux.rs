@@ -1,0 +1,48 @@
+//! Linux: `O_DIRECT`, `/proc`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{Advice, OFlags, fadvise, statvfs};
+
+/// Opens for reads past the page cache.
+pub fn open_direct(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2) is an int");
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Drops pages of the cache again; only advice, so a refusal changes nothing.
+pub fn drop_pages(file: &File, offset: u64, len: u64) {
+    let _ = fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
+}
+
+/// Bytes free to this user.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    let stat = statvfs(path)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+pub fn free_memory() -> Option<u64> {
+    kib_of(
+        &std::fs::read_to_string("/proc/meminfo").ok()?,
+        "MemAvailable:",
+    )
+}
+
+/// `VmHWM` of `/proc/self/status`.
+pub fn peak_memory() -> Option<u64> {
+    kib_of(
+        &std::fs::read_to_string("/proc/self/status").ok()?,
+        "VmHWM:",
+    )
+}
+
+fn kib_of(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,46 @@
+//! macOS: `F_NOCACHE`, `getrusage`. Type-checked in CI; run only where there is a Mac.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use rustix::fs::statvfs;
+
+/// Opens for reads past the page cache.
+pub fn open_direct(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    // SAFETY: the descriptor is open for as long as `file` lives, and F_NOCACHE takes an int.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_NOCACHE, 1) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
+}
+
+/// There is no such advice here: `F_NOCACHE` files leave no pages.
+pub fn drop_pages(_file: &File, _offset: u64, _len: u64) {}
+
+/// Bytes free to this user.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    let stat = statvfs(path)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+/// The system keeps no such estimate that a process may ask for cheaply.
+pub fn free_memory() -> Option<u64> {
+    None
+}
+
+/// The largest resident size, which macOS counts in bytes.
+pub fn peak_memory() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is a writable rusage, which getrusage fills; all-zero bytes are a valid rusage too.
+    let usage = unsafe {
+        if libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) != 0 {
+            return None;
+        }
+        usage.assume_init()
+    };
+    u64::try_from(usage.ru_maxrss).ok()
+}
