@@ -11,13 +11,16 @@ mod bpe;
 mod compile;
 mod detokenize;
 mod error;
+pub mod fuzz;
 mod guard;
 mod image;
+mod output;
 mod template;
 mod tokenizer;
 
 pub use detokenize::Detokenizer;
 pub use error::{TemplateError, TokenizerError};
 pub use guard::{guard_control_text, guard_json, guard_messages, strip_guards};
+pub use output::{Event, OutputOptions, OutputParser, StopReason};
 pub use template::{ChatTemplate, RenderInput};
-pub use tokenizer::{Tokenizer, open_resealed};
+pub use tokenizer::Tokenizer;

@@ -5,7 +5,7 @@
 
 use crate::bpe::Merger;
 use crate::error::TokenizerError;
-use crate::image::{self, CUT_AT_NEWLINES, CUT_AT_WORDS, Layout, Tables};
+use crate::image::{CUT_AT_NEWLINES, CUT_AT_WORDS, Layout, Tables};
 use std::fmt;
 use std::io::Read;
 use std::ops::Deref;
@@ -280,10 +280,4 @@ pub(crate) fn is_newline_edge(before: char, after: char) -> bool {
 /// Where a space follows what is neither a space nor a newline.
 pub(crate) fn is_word_start(before: char, after: char) -> bool {
     after == SPACE && before != SPACE && before != '\n'
-}
-
-/// Opens an image after writing the checksum that its bytes call for: lets a fuzzer past the checksum to the tables.
-pub fn open_resealed(mut image: Vec<u8>) -> Result<Tokenizer, TokenizerError> {
-    image::seal(&mut image);
-    Tokenizer::from_image(image)
 }
