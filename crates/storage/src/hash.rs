@@ -32,3 +32,26 @@ impl Sha256 {
         sha2::Sha256::digest(bytes).into()
     }
 }
+
+/// XXH3-64 over bytes that come in pieces.
+#[derive(Clone, Default)]
+pub struct Xxh3(xxhash_rust::xxh3::Xxh3);
+
+impl Xxh3 {
+    /// Nothing hashed yet.
+    pub fn new() -> Xxh3 {
+        Xxh3::default()
+    }
+
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of all bytes added, and a fresh start.
+    pub fn take(&mut self) -> u64 {
+        let sum = self.0.digest();
+        self.0.reset();
+        sum
+    }
+}

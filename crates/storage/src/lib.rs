@@ -18,7 +18,7 @@ mod sys;
 pub use aligned::AlignedBuf;
 pub use disk::{Disk, OsDisk, WriteFile};
 pub use error::StorageError;
-pub use hash::{Sha256, xxh3_64};
+pub use hash::{Sha256, Xxh3, xxh3_64};
 pub use lock::DirLock;
 pub use map::Mmap;
 pub use memory::{free_memory, peak_memory};

@@ -1,0 +1,95 @@
+//! What can go wrong between a checkpoint and a model directory, grouped by what the caller can do.
+
+use std::path::PathBuf;
+
+use ouzel_format::FormatError;
+use ouzel_storage::StorageError;
+use thiserror::Error;
+
+/// An error of an installation or a verification. Whatever it is, the output is absent, resumable or complete.
+#[derive(Debug, Error)]
+pub enum InstallError {
+    /// The folder to install from is no checkpoint: name another.
+    #[error("{}: not an MLX checkpoint: {reason}; give the folder that holds config.json and the safetensors files", dir.display())]
+    NotACheckpoint {
+        /// The folder as given.
+        dir: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file of the checkpoint cannot be read.
+    #[error("{file} of the checkpoint {reason}")]
+    Source {
+        /// The file's name.
+        file: String,
+        /// What happened.
+        reason: String,
+    },
+    /// A file breaks its format, or the checkpoint needs what this program lacks.
+    #[error("{file}: {source}")]
+    Format {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        source: FormatError,
+    },
+    /// A tensor of the checkpoint is not as the configuration says.
+    #[error("{file}: tensor {name}: expected {expected}, found {actual}")]
+    Tensor {
+        /// The shard.
+        file: String,
+        /// The tensor.
+        name: String,
+        /// What the configuration asks for.
+        expected: String,
+        /// What the shard has.
+        actual: String,
+    },
+    /// There is something at the output already.
+    #[error("{}: already exists; give --overwrite to replace it, or another --output", path.display())]
+    Exists {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The disk has too little room; nothing was written.
+    #[error("{}: {needed} bytes are needed and {free} are free; make room or give another --output", path.display())]
+    NoRoom {
+        /// The output.
+        path: PathBuf,
+        /// Bytes still to be written, with the reserve.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// The directory to verify is not a finished model.
+    #[error("{}: {reason}", dir.display())]
+    NotAModel {
+        /// The directory.
+        dir: PathBuf,
+        /// What it is instead, and what to do.
+        reason: String,
+    },
+    /// A file of a model differs from what was recorded.
+    #[error("{}: {what}: expected {expected}, found {actual}; install the model again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was compared.
+        what: &'static str,
+        /// The recorded value.
+        expected: String,
+        /// The value found.
+        actual: String,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl InstallError {
+    /// Wraps a format error with the file that caused it.
+    pub(crate) fn format(file: &str) -> impl FnOnce(FormatError) -> InstallError + use<> {
+        let file = file.to_owned();
+        move |source| InstallError::Format { file, source }
+    }
+}

@@ -1,0 +1,43 @@
+//! Installing the test models and the demo model: the bytes that come out, and what is left when the disk fails.
+
+mod faults;
+mod layout;
+mod refusals;
+
+use std::path::{Path, PathBuf};
+
+use ouzel_install::{InstallOptions, Installed, LocalFolder, Source, install};
+use ouzel_storage::sim::SimDisk;
+
+/// The checkpoints of this repository.
+pub const CHECKPOINTS: [&str; 3] = ["testdata/tiny-a/mlx", "testdata/tiny-b/mlx", "models/demo"];
+
+/// Opens a checkpoint of this repository.
+pub fn checkpoint(path: &str) -> LocalFolder {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    LocalFolder::open(&root.join(path)).expect("a checkpoint of the repository")
+}
+
+/// Where the tests install on the simulated disk.
+pub fn output() -> PathBuf {
+    PathBuf::from("models/model.gturbo")
+}
+
+/// A simulated disk with the folder that [`output`] is in.
+pub fn disk() -> SimDisk {
+    let disk = SimDisk::new();
+    ouzel_storage::Disk::create_dir_all(&disk, Path::new("models")).expect("a healthy disk");
+    disk
+}
+
+/// Installs on a healthy simulated disk.
+pub fn install_on(disk: &SimDisk, source: &dyn Source) -> Installed {
+    install(
+        source,
+        disk,
+        &output(),
+        &InstallOptions::default(),
+        &mut |_| {},
+    )
+    .expect("an installation")
+}
