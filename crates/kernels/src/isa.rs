@@ -1,0 +1,110 @@
+//! The instruction sets, which of them this machine has, and how an operation gets compiled for each.
+//!
+//! An operation is a value of type [`Op`] whose `run` is written once, over arrays of sixteen lanes. Each instruction set's file has
+//! one `#[target_feature]` function that calls it, so the compiler vectorises that body anew with the wider registers. It may
+//! not reorder floating-point sums while doing so, which is why all of them return the same bits.
+
+use half::f16;
+
+use crate::quant_rows::Chunk;
+use crate::{absent, avx2, avx512, neon, portable};
+
+/// An instruction set that the operations are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// What every machine of the target has; the yardstick of the others.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, VL, DQ and VNNI.
+    Avx512,
+    /// aarch64 with NEON and the dot product.
+    Neon,
+}
+
+impl Isa {
+    const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Neon];
+
+    /// The best instruction set of this machine.
+    pub fn detect() -> Isa {
+        let best = [Isa::Avx512, Isa::Avx2, Isa::Neon]
+            .into_iter()
+            .find(|isa| isa.missing().is_none());
+        best.unwrap_or(Isa::Portable)
+    }
+
+    /// The instruction sets that this machine can run, from the plainest to the best.
+    pub fn available() -> Vec<Isa> {
+        Isa::ALL
+            .into_iter()
+            .filter(|isa| isa.missing().is_none())
+            .collect()
+    }
+
+    /// The instruction sets that this machine cannot run, and why.
+    pub fn unavailable() -> Vec<(Isa, &'static str)> {
+        Isa::ALL
+            .into_iter()
+            .filter_map(|isa| Some((isa, isa.missing()?)))
+            .collect()
+    }
+
+    /// The name in flags and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// Why this machine cannot run it; `None` if it can.
+    fn missing(self) -> Option<&'static str> {
+        match self {
+            Isa::Portable => None,
+            Isa::Avx2 => avx2::missing(),
+            Isa::Avx512 => avx512::missing(),
+            Isa::Neon => neon::missing(),
+        }
+    }
+
+    /// Runs `op` compiled for this instruction set.
+    ///
+    /// # Panics
+    /// If this machine does not have it.
+    pub(crate) fn run<O: Op>(self, op: O) -> O::Output {
+        match self {
+            Isa::Portable => portable::run(op),
+            Isa::Avx2 => avx2::run(op),
+            Isa::Avx512 => avx512::run(op),
+            Isa::Neon => neon::run(op),
+        }
+    }
+}
+
+/// An operation with its arguments.
+pub(crate) trait Op {
+    type Output;
+
+    /// Must be `#[inline(always)]`, and so must all it calls, to be compiled for the caller's instruction set.
+    fn run<L: Lanes>(self, lanes: L) -> Self::Output;
+}
+
+/// What a compiler does not find by itself: conversions and integer dot products of sixteen lanes.
+///
+/// A value of an implementing type is the proof that the machine has the instructions.
+pub(crate) trait Lanes: Copy {
+    /// Exact.
+    fn widen(self, x: &[f16; 16]) -> [f32; 16];
+
+    /// Rounds to nearest, ties to even.
+    fn narrow(self, x: &[f32; 16]) -> [f16; 16];
+
+    /// Sums of code times activation of one plane over up to sixteen groups: `[block of 32 in the group][group]`, 0 where
+    /// there is no group. `packed` holds whole groups of `BITS` bits.
+    fn dots<const BITS: usize>(self, packed: &[u8], x: &Chunk) -> [[i32; 16]; 2];
+}
+
+/// Never called: keeps `absent` in use on machines that lack nothing.
+const _: fn() -> Option<&'static str> = absent::missing;

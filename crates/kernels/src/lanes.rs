@@ -1,0 +1,136 @@
+//! Sixteen f32 lanes as an array: one AVX-512 register, two of AVX2, four of NEON.
+//!
+//! The order of every sum in this room is laid down here: element `i` goes to lane `i % 16`, and the lanes end in one tree.
+
+/// Sixteen lanes.
+pub(crate) type F = [f32; 16];
+
+/// Number of lanes.
+pub(crate) const LANES: usize = 16;
+
+/// `f` of each lane.
+#[inline(always)]
+pub(crate) fn map(a: F, f: impl Fn(f32) -> f32) -> F {
+    let mut y = a;
+    for y in &mut y {
+        *y = f(*y);
+    }
+    y
+}
+
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub(crate) fn fma(a: F, b: F, c: F) -> F {
+    let mut y = c;
+    for i in 0..LANES {
+        y[i] = a[i].mul_add(b[i], c[i]);
+    }
+    y
+}
+
+/// `a + b`.
+#[inline(always)]
+pub(crate) fn add(a: F, b: F) -> F {
+    let mut y = a;
+    for i in 0..LANES {
+        y[i] = a[i] + b[i];
+    }
+    y
+}
+
+/// `a * b`.
+#[inline(always)]
+pub(crate) fn mul(a: F, b: F) -> F {
+    let mut y = a;
+    for i in 0..LANES {
+        y[i] = a[i] * b[i];
+    }
+    y
+}
+
+/// The larger of each pair; `b` where they do not compare.
+#[inline(always)]
+pub(crate) fn max(a: F, b: F) -> F {
+    let mut y = a;
+    for i in 0..LANES {
+        y[i] = if a[i] > b[i] { a[i] } else { b[i] };
+    }
+    y
+}
+
+/// The sum of the lanes: lane `i` takes lane `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
+#[inline(always)]
+pub(crate) fn sum(a: F) -> f32 {
+    let mut v = a;
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            v[i] += v[i + half];
+        }
+        half /= 2;
+    }
+    v[0]
+}
+
+/// The largest lane.
+#[inline(always)]
+pub(crate) fn largest(a: F) -> f32 {
+    let mut v = a;
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            v[i] = if v[i] > v[i + half] {
+                v[i]
+            } else {
+                v[i + half]
+            };
+        }
+        half /= 2;
+    }
+    v[0]
+}
+
+/// `x` in pieces of sixteen, and the rest padded with `pad`; the piece starts at the index that `f` gets.
+#[inline(always)]
+pub(crate) fn for_each_piece(x: &[f32], pad: f32, mut f: impl FnMut(usize, F)) {
+    let (pieces, rest) = x.as_chunks::<LANES>();
+    for (i, piece) in pieces.iter().enumerate() {
+        f(i, *piece);
+    }
+    if !rest.is_empty() {
+        let mut last = [pad; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        f(pieces.len(), last);
+    }
+}
+
+/// Replaces each piece of sixteen by `f(piece number, piece)`; the rest goes through `f` padded with zeros.
+#[inline(always)]
+pub(crate) fn update(y: &mut [f32], mut f: impl FnMut(usize, F) -> F) {
+    let (pieces, rest) = y.as_chunks_mut::<LANES>();
+    let n_pieces = pieces.len();
+    for (i, piece) in pieces.iter_mut().enumerate() {
+        *piece = f(i, *piece);
+    }
+    if !rest.is_empty() {
+        let last = f(n_pieces, padded(rest));
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// Piece `i` of `x`, padded with zeros.
+#[inline(always)]
+pub(crate) fn piece(x: &[f32], i: usize) -> F {
+    let x = &x[i * LANES..];
+    match x.first_chunk::<LANES>() {
+        Some(piece) => *piece,
+        None => padded(x),
+    }
+}
+
+#[inline(always)]
+fn padded(x: &[f32]) -> F {
+    let mut y = [0.0; LANES];
+    y[..x.len()].copy_from_slice(x);
+    y
+}

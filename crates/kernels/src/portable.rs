@@ -1,0 +1,51 @@
+//! Plain Rust: complete, and the yardstick of the others.
+
+use half::f16;
+
+use crate::isa::{Lanes, Op};
+use crate::quant_rows::Chunk;
+
+/// Runs `op` with what every machine of the target has.
+pub(crate) fn run<O: Op>(op: O) -> O::Output {
+    op.run(Portable)
+}
+
+#[derive(Clone, Copy)]
+struct Portable;
+
+impl Lanes for Portable {
+    #[inline(always)]
+    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+        x.map(|x| x.to_f32_const())
+    }
+
+    #[inline(always)]
+    fn narrow(self, x: &[f32; 16]) -> [f16; 16] {
+        x.map(f16::from_f32_const)
+    }
+
+    #[inline(always)]
+    fn dots<const BITS: usize>(self, packed: &[u8], x: &Chunk) -> [[i32; 16]; 2] {
+        let mut y = [[0; 16]; 2];
+        for (i, codes) in packed.chunks_exact(BITS * 4).enumerate() {
+            let (even, odd) = (&x.even[i * 16..(i + 1) * 16], &x.odd[i * 16..(i + 1) * 16]);
+            y[i % 2][i / 2] = block_dot::<BITS>(codes, even, odd);
+        }
+        y
+    }
+}
+
+/// Code times activation over a block of 32.
+#[inline(always)]
+fn block_dot<const BITS: usize>(codes: &[u8], even: &[i8], odd: &[i8]) -> i32 {
+    let mut sum = 0;
+    for i in 0..16 {
+        let (a, b) = if BITS == 4 {
+            (codes[i] & 15, codes[i] >> 4)
+        } else {
+            (codes[2 * i], codes[2 * i + 1])
+        };
+        sum += i32::from(a) * i32::from(even[i]) + i32::from(b) * i32::from(odd[i]);
+    }
+    sum
+}

@@ -1,0 +1,203 @@
+//! Activations as int8: what the fast products read.
+//!
+//! Each block of 32 elements has its own scale, `sx = absmax / 127`, and its codes `xq = round(x / sx)`; a second plane holds the codes of
+//! what the first left over. Elements of even and of odd index lie apart, so that the low and the high halves of packed 4-bit
+//! bytes meet their partners without a shuffle. Sixteen groups make a chunk, padded with zeros at a row's end.
+
+use crate::isa::{Isa, Lanes, Op};
+use crate::lanes::{F, LANES, fma, largest, map, max};
+use crate::math::ROUND;
+use crate::quant_matrix::GROUP;
+
+/// Groups of a chunk: one lane each.
+pub(crate) const CHUNK_GROUPS: usize = LANES;
+/// Elements that share an activation scale.
+pub(crate) const BLOCK: usize = 32;
+
+/// One plane of sixteen groups of a row.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Chunk {
+    /// Codes of the elements of even index, 32 a group.
+    pub even: [i8; CHUNK_GROUPS * GROUP / 2],
+    /// Codes of the elements of odd index.
+    pub odd: [i8; CHUNK_GROUPS * GROUP / 2],
+    /// Scales, `[block of the group][group]`.
+    pub scales: [F; 2],
+    /// Over the group and all planes, `sum of scale * code`; kept in the first plane.
+    pub sums: F,
+}
+
+const ZERO: Chunk = Chunk {
+    even: [0; CHUNK_GROUPS * GROUP / 2],
+    odd: [0; CHUNK_GROUPS * GROUP / 2],
+    scales: [[0.0; LANES]; 2],
+    sums: [0.0; LANES],
+};
+
+/// Rows of int8 activations, filled by [`quantize`].
+#[derive(Debug)]
+pub struct QuantRows {
+    /// `[n, chunks of a row, planes]`.
+    chunks: Vec<Chunk>,
+    n_rows: usize,
+    n_in: usize,
+    planes: usize,
+}
+
+impl QuantRows {
+    /// Room for `max_rows` rows of up to `max_n_in` elements in up to `planes` planes.
+    pub fn new(max_rows: usize, max_n_in: usize, planes: usize) -> QuantRows {
+        QuantRows {
+            chunks: vec![ZERO; max_rows * n_chunks(max_n_in) * planes],
+            n_rows: 0,
+            n_in: 0,
+            planes: 0,
+        }
+    }
+
+    /// Bytes that [`QuantRows::new`] allocates.
+    pub fn bytes(max_rows: usize, max_n_in: usize, planes: usize) -> usize {
+        max_rows * n_chunks(max_n_in) * planes * size_of::<Chunk>()
+    }
+
+    /// Rows held.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Elements of a row.
+    pub fn n_in(&self) -> usize {
+        self.n_in
+    }
+
+    /// Planes held.
+    pub(crate) fn planes(&self) -> usize {
+        self.planes
+    }
+
+    /// The chunks of row `r`, planes of a chunk side by side.
+    #[inline(always)]
+    pub(crate) fn row(&self, r: usize) -> &[Chunk] {
+        let len = n_chunks(self.n_in) * self.planes;
+        &self.chunks[r * len..(r + 1) * len]
+    }
+}
+
+/// Chunks of a row.
+fn n_chunks(n_in: usize) -> usize {
+    n_in.div_ceil(CHUNK_GROUPS * GROUP)
+}
+
+/// Quantizes the rows `x`, `[n, n_in]`, to `planes` planes of int8. A block whose largest magnitude is below 1e-30 becomes zero.
+///
+/// # Panics
+/// If `n_in` is not whole groups of 64, `planes` is not 1 or 2, or `out` lacks room.
+pub fn quantize(isa: Isa, x: &[f32], n_in: usize, planes: usize, out: &mut QuantRows) {
+    assert!(
+        n_in.is_multiple_of(GROUP) && n_in > 0,
+        "n_in {n_in} is not whole groups of {GROUP}"
+    );
+    assert!(
+        x.len().is_multiple_of(n_in),
+        "{} elements are not rows of {n_in}",
+        x.len()
+    );
+    assert!(planes == 1 || planes == 2, "{planes} planes");
+    let n_rows = x.len() / n_in;
+    let row_chunks = n_chunks(n_in) * planes;
+    assert!(
+        n_rows * row_chunks <= out.chunks.len(),
+        "no room for {n_rows} rows of {n_in} in {planes} planes"
+    );
+    (out.n_rows, out.n_in, out.planes) = (n_rows, n_in, planes);
+    isa.run(Quantize {
+        x,
+        n_in,
+        planes,
+        chunks: &mut out.chunks[..n_rows * row_chunks],
+    });
+}
+
+struct Quantize<'a> {
+    x: &'a [f32],
+    n_in: usize,
+    planes: usize,
+    chunks: &'a mut [Chunk],
+}
+
+impl Op for Quantize<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, _: L) {
+        let row_chunks = n_chunks(self.n_in) * self.planes;
+        for (x, chunks) in self
+            .x
+            .chunks_exact(self.n_in)
+            .zip(self.chunks.chunks_exact_mut(row_chunks))
+        {
+            for (x, planes) in x
+                .chunks(CHUNK_GROUPS * GROUP)
+                .zip(chunks.chunks_exact_mut(self.planes))
+            {
+                quantize_chunk(x, planes);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn quantize_chunk(x: &[f32], planes: &mut [Chunk]) {
+    let (groups, _) = x.as_chunks::<GROUP>();
+    if groups.len() < CHUNK_GROUPS {
+        planes.fill(ZERO);
+    }
+    for (g, group) in groups.iter().enumerate() {
+        let mut total = 0.0;
+        for (b, block) in group.as_chunks::<BLOCK>().0.iter().enumerate() {
+            let at = g * GROUP / 2 + b * LANES;
+            let (mut even, mut odd) = ([0.0; LANES], [0.0; LANES]);
+            for i in 0..LANES {
+                (even[i], odd[i]) = (block[2 * i], block[2 * i + 1]);
+            }
+            for plane in planes.iter_mut() {
+                let (scale, inverse) = scale_of(even, odd);
+                let even_sum = encode(&mut even, scale, inverse, &mut plane.even[at..at + LANES]);
+                let odd_sum = encode(&mut odd, scale, inverse, &mut plane.odd[at..at + LANES]);
+                plane.scales[b][g] = scale;
+                total = scale.mul_add((even_sum + odd_sum) as f32, total);
+            }
+        }
+        planes[0].sums[g] = total;
+    }
+}
+
+/// The scale of a block and its inverse.
+#[inline(always)]
+fn scale_of(even: F, odd: F) -> (f32, f32) {
+    /// Below it the inverse could overflow.
+    const SMALLEST: f32 = 1e-30;
+    let top = largest(max(map(even, f32::abs), map(odd, f32::abs)));
+    if top < SMALLEST {
+        (0.0, 0.0)
+    } else {
+        (top / 127.0, 127.0 / top)
+    }
+}
+
+/// Writes `round(x * inverse)`, leaves the remainder in `x`, returns the sum of the codes.
+#[inline(always)]
+fn encode(x: &mut F, scale: f32, inverse: f32, codes: &mut [i8]) -> i32 {
+    let rounded = map(*x, |v| v.mul_add(inverse, ROUND));
+    let mut n = [0i32; LANES];
+    for i in 0..LANES {
+        // The integer sits in the low bits of the sum; at most 127 in magnitude by the choice of the scale.
+        n[i] = rounded[i].to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    }
+    for (code, n) in codes.iter_mut().zip(n) {
+        *code = n as i8;
+    }
+    *x = fma(map(rounded, |v| ROUND - v), [scale; LANES], *x);
+    n.iter().fold(0, |sum, n| sum.wrapping_add(*n))
+}
