@@ -1,0 +1,413 @@
+//! The CPU backend: owns the buffers, the weights, the KV cache and the expert store, and computes with `ouzel-kernels`.
+//!
+//! Every operation takes its input buffer out of the table and puts it back, which moves a pointer and satisfies the borrow
+//! checker without copies. Work is split over output rows or over tokens. After `new` nothing here allocates.
+
+mod attention;
+mod experts;
+mod rotary;
+mod routes;
+
+use std::sync::Arc;
+
+use ouzel_kernels::{self as kernels, Columns, Isa, QuantMatrix, QuantRows};
+
+use self::attention::AttentionScratch;
+use self::experts::ExpertScratch;
+use self::rotary::Rotary;
+use self::routes::Routes;
+use crate::budget::{Budget, DOWN_PLANES, EXPERT_ROWS, max_width};
+use crate::config::Config;
+use crate::kv::KvCache;
+use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
+use crate::parallel::{for_each_chunk, for_each_column_range};
+use crate::store::ExpertStore;
+use crate::weights::Weights;
+use crate::{EngineError, LayerId, Precision, Stats, TokenId};
+
+/// The CPU backend.
+pub struct Cpu {
+    config: Arc<Config>,
+    isa: Isa,
+    precision: Precision,
+    n_threads: usize,
+    block_rows: usize,
+    weights: Weights,
+    buffers: [Vec<f32>; Buf::COUNT],
+    quantized: QuantRows,
+    rotary: Rotary,
+    kv: KvCache,
+    attention: AttentionScratch,
+    routes: Routes,
+    store: ExpertStore,
+    experts: ExpertScratch,
+}
+
+/// The input of a matrix: as it is, or quantized.
+#[derive(Clone, Copy)]
+enum Input<'a> {
+    F32(&'a [f32]),
+    I8(&'a QuantRows),
+}
+
+impl Cpu {
+    /// Allocates everything that `budget` planned.
+    pub fn new(
+        config: Arc<Config>,
+        isa: Isa,
+        precision: Precision,
+        budget: &Budget,
+        weights: Weights,
+        store: ExpertStore,
+    ) -> Cpu {
+        let rows = budget.block.max(EXPERT_ROWS);
+        Cpu {
+            isa,
+            precision,
+            n_threads: budget.threads,
+            block_rows: budget.block,
+            weights,
+            buffers: std::array::from_fn(|i| vec![0.0; buffer_len(&config, budget, i)]),
+            quantized: QuantRows::new(rows, max_width(&config), DOWN_PLANES),
+            rotary: Rotary::new(&config, budget.block),
+            kv: KvCache::new(&config, precision, budget.context, budget.block),
+            attention: AttentionScratch::new(&config, budget),
+            routes: Routes::new(&config, budget.chunk),
+            store,
+            experts: ExpertScratch::new(&config, budget.chunk),
+            config,
+        }
+    }
+
+    /// The rows of a buffer, `[rows.n, width]`, for layer `l` (the width of the heads depends on it).
+    pub fn rows(&self, buf: Buf, l: LayerId, rows: Rows) -> &[f32] {
+        &self.buffers[buf as usize][span(buf, self.width(buf, l), rows)]
+    }
+
+    /// The experts of a row of the chunk and their weights, by descending score.
+    #[cfg(test)]
+    pub fn routes(&self, row: usize) -> (&[u32], &[f32]) {
+        self.routes.of_row(row)
+    }
+
+    /// Adds what the expert store counted to `stats`.
+    pub fn add_stats(&mut self, stats: &mut Stats) {
+        self.store.add_stats(stats);
+    }
+
+    fn width(&self, buf: Buf, l: LayerId) -> usize {
+        width(&self.config, buf, l)
+    }
+
+    /// `y = W x` over `n` rows, the output rows split over the threads.
+    fn project(&self, w: &QuantMatrix<'_>, x: Input<'_>, n: usize, y: &mut [f32]) {
+        let y = Columns::new(y, n, w.n_out);
+        for_each_column_range(y, self.n_threads, &|range, y| {
+            let w = w.rows(range);
+            match x {
+                Input::F32(x) => kernels::matmul(self.isa, &w, x, y),
+                Input::I8(x) => kernels::matmul_i8(self.isa, &w, x, y),
+            }
+        });
+    }
+
+    /// Calls `f(row index, row)` for each row of `buf`, the rows split over the threads.
+    fn for_each_row(
+        &mut self,
+        buf: Buf,
+        l: LayerId,
+        rows: Rows,
+        f: &(impl Fn(&Cpu, usize, &mut [f32]) + Sync),
+    ) {
+        let width = self.width(buf, l);
+        let mut y = std::mem::take(&mut self.buffers[buf as usize]);
+        let this = &*self;
+        for_each_chunk(
+            &mut y[span(buf, width, rows)],
+            width,
+            self.n_threads.min(rows.n),
+            &|i, row| {
+                f(this, i, row);
+            },
+        );
+        self.buffers[buf as usize] = y;
+    }
+
+    fn matrix(&self, l: LayerId, matrix: Matrix) -> QuantMatrix<'_> {
+        self.weights.matrix(l, matrix)
+    }
+}
+
+/// Planes of the quantized input of a matrix.
+fn planes(matrix: Matrix) -> usize {
+    if matrix == Matrix::SharedDown {
+        DOWN_PLANES
+    } else {
+        1
+    }
+}
+
+/// Where the rows of a buffer lie in it.
+fn span(buf: Buf, width: usize, rows: Rows) -> std::ops::Range<usize> {
+    let start = if buf.spans_chunk() { rows.start } else { 0 };
+    start * width..(start + rows.n) * width
+}
+
+fn width(config: &Config, buf: Buf, l: LayerId) -> usize {
+    let shape = config.layer(l);
+    match buf {
+        Buf::Hidden
+        | Buf::ExpertInput
+        | Buf::RoutedOut
+        | Buf::SharedOut
+        | Buf::Normed
+        | Buf::Projected => config.hidden_size,
+        Buf::Query | Buf::Attended => shape.query_width(),
+        Buf::Key | Buf::Value => shape.kv_width(),
+        Buf::Gate | Buf::Up => config.shared_intermediate,
+        Buf::RouterLogits => config.n_experts,
+        Buf::Logits => config.vocab_size,
+    }
+}
+
+fn buffer_len(config: &Config, budget: &Budget, index: usize) -> usize {
+    const ALL: [Buf; Buf::COUNT] = [
+        Buf::Hidden,
+        Buf::ExpertInput,
+        Buf::RoutedOut,
+        Buf::SharedOut,
+        Buf::Normed,
+        Buf::Query,
+        Buf::Key,
+        Buf::Value,
+        Buf::Attended,
+        Buf::Projected,
+        Buf::Gate,
+        Buf::Up,
+        Buf::RouterLogits,
+        Buf::Logits,
+    ];
+    let buf = ALL[index];
+    debug_assert_eq!(buf as usize, index);
+    let rows = match buf {
+        Buf::Logits => budget.logits_rows,
+        _ if buf.spans_chunk() => budget.chunk,
+        _ => budget.block,
+    };
+    let width = config
+        .layer_ids()
+        .map(|l| width(config, buf, l))
+        .max()
+        .unwrap_or(0);
+    rows * width
+}
+
+impl Ops for Cpu {
+    type Error = EngineError;
+
+    fn block_rows(&self) -> usize {
+        self.block_rows
+    }
+
+    fn embed(&mut self, ids: &[TokenId], rows: Rows) {
+        let first = LayerId(0);
+        self.for_each_row(Buf::Hidden, first, rows, &|this, i, row| {
+            let id = ids[i].index();
+            kernels::dequantize_row(
+                this.isa,
+                &this.weights.embedding(),
+                id,
+                this.config.embed_scale,
+                row,
+            );
+        });
+    }
+
+    fn rms_norm(&mut self, op: RmsNorm) {
+        let RmsNorm {
+            layer, x, y, rows, ..
+        } = op;
+        if x == y {
+            self.for_each_row(y, layer, rows, &|this, _, row| {
+                let weight = Some(this.weights.norm(layer, op.weight));
+                kernels::rms_norm_in_place(this.isa, row, weight, this.config.rms_norm_eps);
+            });
+            return;
+        }
+        let width = self.width(x, layer);
+        let input = std::mem::take(&mut self.buffers[x as usize]);
+        let start = span(x, width, rows).start;
+        self.for_each_row(y, layer, rows, &|this, i, row| {
+            let weight = Some(this.weights.norm(layer, op.weight));
+            let from = start + i * width;
+            kernels::rms_norm(
+                this.isa,
+                &input[from..from + width],
+                weight,
+                this.config.rms_norm_eps,
+                row,
+            );
+        });
+        self.buffers[x as usize] = input;
+    }
+
+    fn matmul(&mut self, op: MatMul<'_>) {
+        let x = std::mem::take(&mut self.buffers[op.x as usize]);
+        let x_rows = &x[span(op.x, self.width(op.x, op.layer), op.rows)];
+        let mut quantized_planes = 0;
+        for &(matrix, out) in op.outputs {
+            let exact = self.precision == Precision::Exact || matrix == Matrix::Router;
+            if !exact && quantized_planes != planes(matrix) {
+                quantized_planes = planes(matrix);
+                let n_in = self.width(op.x, op.layer);
+                kernels::quantize(
+                    self.isa,
+                    x_rows,
+                    n_in,
+                    quantized_planes,
+                    &mut self.quantized,
+                );
+            }
+            let input = if exact {
+                Input::F32(x_rows)
+            } else {
+                Input::I8(&self.quantized)
+            };
+            let mut y = std::mem::take(&mut self.buffers[out as usize]);
+            let range = span(out, self.width(out, op.layer), op.rows);
+            self.project(
+                &self.matrix(op.layer, matrix),
+                input,
+                op.rows.n,
+                &mut y[range],
+            );
+            self.buffers[out as usize] = y;
+        }
+        self.buffers[op.x as usize] = x;
+    }
+
+    fn head_rms_norm(&mut self, op: HeadRmsNorm) {
+        let head_dim = self.config.layer(op.layer).head_dim;
+        self.for_each_row(op.x, op.layer, op.rows, &|this, _, row| {
+            let weight = this.weights.head_norm(op.layer, op.weight);
+            for head in row.chunks_exact_mut(head_dim) {
+                kernels::rms_norm_in_place(this.isa, head, weight, this.config.rms_norm_eps);
+            }
+        });
+    }
+
+    fn copy(&mut self, l: LayerId, x: Buf, y: Buf, rows: Rows) {
+        self.zip(l, (x, y), rows, |y, x| y.copy_from_slice(x));
+    }
+
+    fn rope(&mut self, l: LayerId, x: Buf, rows: Rows) {
+        let shape = self.config.layer(l);
+        self.rotary.prepare(shape.kind, rows);
+        self.for_each_row(x, l, rows, &|this, i, row| {
+            let (cos, sin) = this.rotary.angles(shape.kind, i);
+            for head in row.chunks_exact_mut(shape.head_dim) {
+                kernels::rope(this.isa, head, cos, sin);
+            }
+        });
+    }
+
+    fn attention(&mut self, l: LayerId, rows: Rows) {
+        self.attend(l, rows);
+    }
+
+    fn add(&mut self, l: LayerId, x: Buf, y: Buf, rows: Rows) {
+        let isa = self.isa;
+        self.zip(l, (x, y), rows, |y, x| kernels::add_scaled(isa, y, 1.0, x));
+    }
+
+    fn geglu(&mut self, rows: Rows) {
+        let first = LayerId(0);
+        let width = self.width(Buf::Gate, first);
+        let up = std::mem::take(&mut self.buffers[Buf::Up as usize]);
+        self.for_each_row(Buf::Gate, first, rows, &|this, i, row| {
+            kernels::geglu_in_place(this.isa, row, &up[i * width..(i + 1) * width]);
+        });
+        self.buffers[Buf::Up as usize] = up;
+    }
+
+    fn route(&mut self, l: LayerId, rows: Rows) {
+        let scores = &self.buffers[Buf::RouterLogits as usize];
+        let n_experts = self.config.n_experts;
+        let scale = self.weights.per_expert_scale(l);
+        for i in 0..rows.n {
+            self.routes.choose(
+                rows.start + i,
+                &scores[i * n_experts..(i + 1) * n_experts],
+                scale,
+            );
+        }
+    }
+
+    fn request_experts(&mut self, l: LayerId, rows: Rows) -> Result<(), EngineError> {
+        self.routes.group(rows.n);
+        self.store.request(l, &self.routes.groups().experts)
+    }
+
+    fn expert_ffn(&mut self, l: LayerId, rows: Rows) -> Result<(), EngineError> {
+        self.compute_experts(l, rows)
+    }
+
+    fn layer_scale(&mut self, l: LayerId, x: Buf, rows: Rows) {
+        let range = span(x, self.width(x, l), rows);
+        let factor = self.weights.layer_scalar(l);
+        kernels::scale(self.isa, &mut self.buffers[x as usize][range], factor);
+    }
+
+    fn head(&mut self, rows: Rows) {
+        let width = self.config.hidden_size;
+        let first = LayerId(0);
+        let hidden = std::mem::take(&mut self.buffers[Buf::Hidden as usize]);
+        let start = span(Buf::Hidden, width, rows).start;
+        self.for_each_row(Buf::Normed, first, rows, &|this, i, row| {
+            let from = start + i * width;
+            let weight = Some(this.weights.final_norm());
+            kernels::rms_norm(
+                this.isa,
+                &hidden[from..from + width],
+                weight,
+                this.config.rms_norm_eps,
+                row,
+            );
+        });
+        self.buffers[Buf::Hidden as usize] = hidden;
+
+        let normed = std::mem::take(&mut self.buffers[Buf::Normed as usize]);
+        let x = &normed[..rows.n * width];
+        let input = match self.precision {
+            Precision::Exact => Input::F32(x),
+            Precision::Fast => {
+                kernels::quantize(self.isa, x, width, 1, &mut self.quantized);
+                Input::I8(&self.quantized)
+            }
+        };
+        let mut logits = std::mem::take(&mut self.buffers[Buf::Logits as usize]);
+        self.project(
+            &self.weights.embedding(),
+            input,
+            rows.n,
+            &mut logits[..rows.n * self.config.vocab_size],
+        );
+        self.buffers[Buf::Logits as usize] = logits;
+        self.buffers[Buf::Normed as usize] = normed;
+        self.for_each_row(Buf::Logits, first, rows, &|this, _, row| {
+            kernels::softcap(this.isa, row, this.config.softcap);
+        });
+    }
+}
+
+impl Cpu {
+    /// Calls `f(y, x)` on the rows of two buffers that have one width in layer `l`.
+    fn zip(&mut self, l: LayerId, (x, y): (Buf, Buf), rows: Rows, f: impl Fn(&mut [f32], &[f32])) {
+        let width = self.width(x, l);
+        debug_assert_eq!(width, self.width(y, l));
+        let input = std::mem::take(&mut self.buffers[x as usize]);
+        let to = &mut self.buffers[y as usize][span(y, width, rows)];
+        f(to, &input[span(x, width, rows)]);
+        self.buffers[x as usize] = input;
+    }
+}

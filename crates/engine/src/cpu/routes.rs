@@ -1,0 +1,124 @@
+//! Which experts each row of a chunk chose, and the same seen from the experts.
+//!
+//! Rows choose; experts compute. `group` turns `[rows, k]` choices into one list of rows per expert, experts ascending, so that
+//! an expert is read and unpacked once for all its rows. Every pair of a row and an expert has one place in that list,
+//! where its output will lie until the row's outputs are summed in ascending order of expert.
+
+use ouzel_kernels as kernels;
+
+use crate::ExpertId;
+use crate::config::Config;
+
+/// The choices of a chunk.
+pub struct Routes {
+    k: usize,
+    /// `[chunk, k]`, by descending score.
+    ids: Vec<u32>,
+    /// `[chunk, k]`, softmax over the chosen scores times the expert's own scale.
+    weights: Vec<f32>,
+    groups: Groups,
+}
+
+/// The rows of each chosen expert.
+pub struct Groups {
+    /// Chosen experts, ascending, with the number of rows that chose each.
+    pub experts: Vec<(ExpertId, u32)>,
+    /// Start of each chosen expert's pairs, and the end of the last.
+    starts: Vec<u32>,
+    /// Pairs `row * k + rank`, grouped by expert, rows ascending.
+    pairs: Vec<u32>,
+    /// `[rows, k]`: the places of a row's pairs, ascending by expert.
+    places: Vec<u32>,
+    /// Rows that chose each expert, then the next free place of each; `[n_experts]`.
+    counts: Vec<u32>,
+}
+
+impl Routes {
+    pub fn new(config: &Config, chunk: usize) -> Routes {
+        let k = config.experts_per_token;
+        Routes {
+            k,
+            ids: vec![0; chunk * k],
+            weights: vec![0.0; chunk * k],
+            groups: Groups {
+                experts: Vec::with_capacity(config.n_experts),
+                starts: Vec::with_capacity(config.n_experts + 1),
+                pairs: vec![0; chunk * k],
+                places: vec![0; chunk * k],
+                counts: vec![0; config.n_experts],
+            },
+        }
+    }
+
+    /// Row `row` chooses the k best of `scores`; `g_e = softmax(scores[chosen])_e * scale[e]`.
+    pub fn choose(&mut self, row: usize, scores: &[f32], scale: &[f32]) {
+        let range = row * self.k..(row + 1) * self.k;
+        let (ids, weights) = (&mut self.ids[range.clone()], &mut self.weights[range]);
+        kernels::top_k(scores, ids, weights);
+        kernels::softmax(weights);
+        for (weight, &id) in weights.iter_mut().zip(&*ids) {
+            *weight *= scale[id as usize];
+        }
+    }
+
+    /// The experts and weights of a row, by descending score.
+    #[cfg(test)]
+    pub fn of_row(&self, row: usize) -> (&[u32], &[f32]) {
+        let range = row * self.k..(row + 1) * self.k;
+        (&self.ids[range.clone()], &self.weights[range])
+    }
+
+    /// Groups the choices of the first `n_rows` rows by expert.
+    pub fn group(&mut self, n_rows: usize) {
+        let groups = &mut self.groups;
+        let ids = &self.ids[..n_rows * self.k];
+        groups.counts.fill(0);
+        for &id in ids {
+            groups.counts[id as usize] += 1;
+        }
+        groups.experts.clear();
+        groups.starts.clear();
+        let mut next = 0;
+        for (expert, count) in groups.counts.iter_mut().enumerate() {
+            if *count > 0 {
+                groups.experts.push((ExpertId(expert as u32), *count));
+                groups.starts.push(next);
+                next += std::mem::replace(count, next);
+            }
+        }
+        groups.starts.push(next);
+        for (pair, &id) in ids.iter().enumerate() {
+            let place = &mut groups.counts[id as usize];
+            groups.pairs[*place as usize] = pair as u32;
+            groups.places[pair] = *place;
+            *place += 1;
+        }
+        // Places ascend with the expert, so sorting a row's places puts its experts in ascending order.
+        for places in groups.places[..n_rows * self.k].chunks_exact_mut(self.k) {
+            places.sort_unstable();
+        }
+    }
+
+    /// The chosen experts and their rows, as the last `group` left them.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The row of the chunk that a place belongs to, and the weight of its expert there.
+    pub fn at_place(&self, place: usize) -> (usize, f32) {
+        let pair = self.groups.pairs[place] as usize;
+        (pair / self.k, self.weights[pair])
+    }
+}
+
+impl Groups {
+    /// The places of the `nth` chosen expert.
+    pub fn places(&self, nth: usize) -> std::ops::Range<usize> {
+        self.starts[nth] as usize..self.starts[nth + 1] as usize
+    }
+
+    /// The places of a row's pairs, ascending by expert; `k` is the number of experts of a token.
+    pub fn places_of_row(&self, row: usize, k: usize) -> &[u32] {
+        &self.places[row * k..(row + 1) * k]
+    }
+}

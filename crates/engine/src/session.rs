@@ -1,0 +1,299 @@
+//! A session: one context of tokens, from position 0 up to its capacity.
+//!
+//! It owns everything that computing needs and nothing that talks to people. `prefill` takes many tokens, `decode` takes
+//! one; both are the same forward pass. After an error the session stands at position 0, ready for a new start.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ouzel_kernels::Isa;
+use ouzel_storage::{IoMode, PositionedFile};
+
+use crate::budget::Budget;
+use crate::cpu::Cpu;
+use crate::kv::can_rewind;
+use crate::model::Model;
+use crate::ops::{Buf, Ops, Rows};
+use crate::store::ExpertStore;
+use crate::weights::Weights;
+use crate::{EngineError, LayerId, Options, Stats, TokenId, forward};
+
+/// How far a prefill has come, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens done.
+    pub done: usize,
+    /// Tokens in all.
+    pub total: usize,
+}
+
+/// One context of tokens on one model.
+pub struct Session {
+    model: Arc<Model>,
+    budget: Budget,
+    isa: Isa,
+    io: IoMode,
+    pool: rayon_core::ThreadPool,
+    cpu: Cpu,
+    position: usize,
+    stats: Stats,
+}
+
+impl Session {
+    /// Plans the memory, then loads the resident weights and allocates everything else.
+    ///
+    /// # Errors
+    /// [`EngineError::Budget`] and [`EngineError::Option`] before anything is allocated; storage errors afterwards.
+    pub fn new(model: Arc<Model>, options: &Options) -> Result<Session, EngineError> {
+        Session::with_isa(model, options, Isa::detect())
+    }
+
+    /// The same on an instruction set of the caller's choice, which must be among [`Isa::available`].
+    pub fn with_isa(
+        model: Arc<Model>,
+        options: &Options,
+        isa: Isa,
+    ) -> Result<Session, EngineError> {
+        let budget = model.plan_budget(options)?;
+        let config = Arc::clone(model.config());
+        let pool = rayon_core::ThreadPoolBuilder::new()
+            .num_threads(budget.threads)
+            .thread_name(|i| format!("ouzel-compute-{i}"))
+            .build()
+            .map_err(|error| EngineError::System {
+                what: "starting the computing threads",
+                reason: error.to_string(),
+            })?;
+        let file = PositionedFile::open(&model.weights_path(), options.io)?;
+        let weights = Weights::load(&file, model.weights.clone(), &config)?;
+        let store = ExpertStore::new(
+            model.dir(),
+            model.experts.clone(),
+            config.experts_per_token,
+            &budget,
+            options.io,
+        )?;
+        let io = store.io_mode();
+        let cpu = Cpu::new(config, isa, options.precision, &budget, weights, store);
+        Ok(Session {
+            model,
+            budget,
+            isa,
+            io,
+            pool,
+            cpu,
+            position: 0,
+            stats: Stats::default(),
+        })
+    }
+
+    /// The model that the session runs.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// How the session's memory is spent.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// How experts are read: directly, or through the page cache where the file system refuses or the caller asked for it.
+    pub fn io_mode(&self) -> IoMode {
+        self.io
+    }
+
+    /// Tokens in the context; the next token gets this position.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Tokens that the context can hold.
+    pub fn capacity(&self) -> usize {
+        self.budget.context
+    }
+
+    /// What the session did so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Forgets all tokens.
+    pub fn reset(&mut self) {
+        self.position = 0;
+    }
+
+    /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer hold the rows for it.
+    pub fn rewind(&mut self, position: usize) -> bool {
+        let may = can_rewind(self.model.config().sliding_window, self.position, position);
+        if may {
+            self.position = position;
+        }
+        may
+    }
+
+    /// Adds `ids` to the context and computes the logits of the last one. `progress` is asked before every chunk; when it breaks,
+    /// the session keeps the chunks that were done.
+    ///
+    /// # Errors
+    /// [`EngineError::ContextFull`] and [`EngineError::UnknownToken`] change nothing; [`EngineError::Cancelled`] leaves whole
+    /// chunks; any other error leaves the session at position 0.
+    pub fn prefill(
+        &mut self,
+        ids: &[TokenId],
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        self.check(ids)?;
+        let start = Instant::now();
+        let result = self.prefill_chunks(ids, progress);
+        self.stats.prefill_time += start.elapsed();
+        self.settle(result)
+    }
+
+    /// Adds `ids` to the context and hands out the logits of each, `[vocab_size]`, with its index in `ids`.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn prefill_all(
+        &mut self,
+        ids: &[TokenId],
+        f: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), EngineError> {
+        self.check(ids)?;
+        let start = Instant::now();
+        let mut result = Ok(());
+        let mut done = 0;
+        for chunk in ids.chunks(self.budget.chunk) {
+            result = self.forward(chunk);
+            if result.is_err() {
+                break;
+            }
+            for rows in chunk_rows(chunk.len(), self.position).blocks(self.budget.logits_rows) {
+                self.head(rows);
+                let vocab_size = self.model.config().vocab_size;
+                let all = self
+                    .cpu
+                    .rows(Buf::Logits, LayerId(0), Rows { start: 0, ..rows });
+                for (i, logits) in all.chunks_exact(vocab_size).enumerate() {
+                    f(done + rows.start + i, logits);
+                }
+            }
+            done += chunk.len();
+            self.advance(chunk.len());
+        }
+        self.stats.prefill_time += start.elapsed();
+        self.settle(result)
+    }
+
+    /// Adds one token to the context and returns its logits, `[vocab_size]`.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn decode(&mut self, id: TokenId) -> Result<&[f32], EngineError> {
+        self.check(&[id])?;
+        let start = Instant::now();
+        let result = self.forward(&[id]);
+        if result.is_ok() {
+            self.head(chunk_rows(1, self.position));
+            self.position += 1;
+            self.stats.decode_tokens += 1;
+        }
+        self.stats.decode_time += start.elapsed();
+        self.settle(result)?;
+        Ok(self.logits())
+    }
+
+    /// The logits of the last token, `[vocab_size]`.
+    pub fn logits(&self) -> &[f32] {
+        self.cpu.rows(Buf::Logits, LayerId(0), chunk_rows(1, 0))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cpu_mut(&mut self) -> &mut Cpu {
+        &mut self.cpu
+    }
+
+    fn prefill_chunks(
+        &mut self,
+        ids: &[TokenId],
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        let total = ids.len();
+        let mut done = 0;
+        for chunk in ids.chunks(self.budget.chunk) {
+            if progress(Progress { done, total }).is_break() {
+                return Err(EngineError::Cancelled);
+            }
+            self.forward(chunk)?;
+            if done + chunk.len() == total {
+                let last = Rows {
+                    start: chunk.len() - 1,
+                    n: 1,
+                    chunk_position: self.position,
+                };
+                self.head(last);
+            }
+            done += chunk.len();
+            self.advance(chunk.len());
+        }
+        // Whoever listens also learns of the end; there is nothing left to cancel.
+        let _ = progress(Progress { done, total });
+        Ok(())
+    }
+
+    fn forward(&mut self, ids: &[TokenId]) -> Result<(), EngineError> {
+        let (cpu, config, position) = (&mut self.cpu, self.model.config(), self.position);
+        self.pool
+            .install(|| forward::chunk(cpu, config, ids, position))
+    }
+
+    fn head(&mut self, rows: Rows) {
+        let cpu = &mut self.cpu;
+        self.pool.install(|| cpu.head(rows));
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.position += n;
+        self.stats.prefill_tokens += n as u64;
+    }
+
+    fn check(&self, ids: &[TokenId]) -> Result<(), EngineError> {
+        let vocab_size = self.model.config().vocab_size;
+        if let Some(id) = ids.iter().find(|id| id.index() >= vocab_size) {
+            return Err(EngineError::UnknownToken {
+                id: id.0,
+                vocab_size,
+            });
+        }
+        if ids.len() > self.capacity() - self.position {
+            return Err(EngineError::ContextFull {
+                n_tokens: ids.len(),
+                position: self.position,
+                capacity: self.capacity(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes the store's counts over, and after a failure starts again from an empty context: some layers have moved on.
+    fn settle(&mut self, result: Result<(), EngineError>) -> Result<(), EngineError> {
+        self.cpu.add_stats(&mut self.stats);
+        if matches!(&result, Err(error) if !matches!(error, EngineError::Cancelled)) {
+            self.position = 0;
+        }
+        result
+    }
+}
+
+fn chunk_rows(n: usize, position: usize) -> Rows {
+    Rows {
+        start: 0,
+        n,
+        chunk_position: position,
+    }
+}
