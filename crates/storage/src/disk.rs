@@ -88,15 +88,21 @@ impl Disk for OsDisk {
     }
 
     fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError> {
-        let failed = |source| StorageError::io("reading", path, source);
-        let file = File::open(path).map_err(failed)?;
-        let mut done = 0;
-        while done < buf.len() {
+        let (expected, mut done) = (buf.len(), 0);
+        let failed = |actual, source| StorageError::Read {
+            path: path.to_owned(),
+            offset,
+            expected,
+            actual,
+            source,
+        };
+        let file = File::open(path).map_err(|source| failed(0, source))?;
+        while done < expected {
             match sys::read_at(&file, &mut buf[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(failed(source)),
+                Err(source) => return Err(failed(done, source)),
             }
         }
         Ok(done)

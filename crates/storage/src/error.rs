@@ -18,6 +18,20 @@ pub enum StorageError {
         /// What the system said.
         source: io::Error,
     },
+    /// The system failed to read bytes that should be there.
+    #[error("{}: reading {expected} bytes at offset {offset} failed after {actual}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where the read began.
+        offset: u64,
+        /// Bytes asked for.
+        expected: usize,
+        /// Bytes that came.
+        actual: usize,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The disk is full: make room and try again.
     #[error("{}: the disk is full; make room and try again", path.display())]
     NoSpace {
@@ -25,7 +39,7 @@ pub enum StorageError {
         path: PathBuf,
     },
     /// A file ends before the bytes that were asked for.
-    #[error("{}: ends at byte {actual} of the {expected} asked for at offset {offset}; the file was cut short, install the model again", path.display())]
+    #[error("{}: ends after {actual} of the {expected} bytes asked for at offset {offset}; the file was cut short, install the model again", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,

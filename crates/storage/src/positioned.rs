@@ -104,37 +104,70 @@ impl PositionedFile {
                 [address, buf.len(), offset as usize].map(|n| n.is_multiple_of(DIRECT_BLOCK));
             assert_eq!(whole, [true; 3], "a direct read of {}", self.path.display());
         }
-        let mut done = 0;
-        while done < expected {
-            match sys::read_at(&self.file, &mut buf[done..], offset + done as u64) {
-                Ok(0) => {
-                    return Err(StorageError::Truncated {
-                        path: self.path.clone(),
-                        offset,
-                        expected,
-                        actual: done,
-                    });
-                }
-                Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(StorageError::io("reading", &self.path, source)),
-            }
-            // A direct read that stops inside a block can only have met the end of the file.
-            if self.mode == IoMode::Direct && done < expected && !done.is_multiple_of(DIRECT_BLOCK)
-            {
-                return Err(StorageError::Truncated {
-                    path: self.path.clone(),
+        let granularity = match self.mode {
+            IoMode::Direct => DIRECT_BLOCK,
+            IoMode::Auto | IoMode::Buffered => 1,
+        };
+        let read = |buf: &mut [u8], at| sys::read_at(&self.file, buf, at);
+        let done = fill(read, buf, offset, expected, granularity).map_err(|stop| {
+            let (path, actual) = (self.path.clone(), stop.done);
+            match stop.error {
+                Some(source) => StorageError::Read {
+                    path,
                     offset,
                     expected,
-                    actual: done,
-                });
+                    actual,
+                    source,
+                },
+                None => StorageError::Truncated {
+                    path,
+                    offset,
+                    expected,
+                    actual,
+                },
             }
-        }
+        })?;
         if self.drops_pages {
             sys::drop_pages(&self.file, offset, done as u64);
         }
         Ok(())
     }
+}
+
+/// Where reading stopped too early: at an error, or at the end of the file.
+#[derive(Debug)]
+struct Stop {
+    done: usize,
+    error: Option<io::Error>,
+}
+
+/// Calls `read` until `expected` bytes are there, and says how many came. A read that stops within `granularity` bytes can only
+/// have met the end of the file: going on from there would be refused, since direct reads start at whole blocks.
+fn fill(
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    buf: &mut [u8],
+    offset: u64,
+    expected: usize,
+    granularity: usize,
+) -> Result<usize, Stop> {
+    let mut done = 0;
+    while done < expected {
+        match read(&mut buf[done..], offset + done as u64) {
+            Ok(0) => return Err(Stop { done, error: None }),
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                return Err(Stop {
+                    done,
+                    error: Some(error),
+                });
+            }
+        }
+        if done < expected && !done.is_multiple_of(granularity) {
+            return Err(Stop { done, error: None });
+        }
+    }
+    Ok(done)
 }
 
 /// Opens for direct reads and proves with one block that they work: some file systems refuse only then.
@@ -145,3 +178,6 @@ fn open_direct(path: &Path) -> io::Result<File> {
     sys::read_at(&file, &mut block[..DIRECT_BLOCK], 0)?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,59 @@
-//! A disk in memory whose faults come from a plan: it fills up, or it dies at the nth change, and then what was never made
-//! durable may be gone. A test runs the same work for every n and looks at what is left.
+//! A disk in memory whose faults come from a plan: it fills up, or it fails or dies at the nth change; and a power cut takes what was
+//! never made durable. A test runs the same work for every n and looks at what is left.
+//!
+//! What a power cut may take is what POSIX allows: of each folder, every change of names since it was last made durable, the last
+//! ones first; of each file, the bytes written since it was last made durable, of which any number may be left, as zeros
+//! too; and a file that was emptied to be written anew may have its old bytes back.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::{Disk, StorageError, WriteFile};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Node {
-    Dir,
-    File(u64),
+type Names = BTreeMap<OsString, usize>;
+
+/// One change of the names in a folder.
+#[derive(Clone, Debug)]
+enum Change {
+    Add(OsString, usize),
+    Remove(OsString),
+    Rename(OsString, OsString),
+}
+
+impl Change {
+    fn apply(&self, names: &mut Names) {
+        match self {
+            Change::Add(name, id) => {
+                names.insert(name.clone(), *id);
+            }
+            Change::Remove(name) => {
+                names.remove(name);
+            }
+            Change::Rename(from, to) => {
+                if let Some(id) = names.remove(from) {
+                    names.insert(to.clone(), id);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Folder {
+    names: Names,
+    durable: Names,
+    /// What turns `durable` into `names`.
+    pending: Vec<Change>,
+}
+
+impl Folder {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.names);
+        self.pending.push(change);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -19,37 +61,134 @@ struct Contents {
     bytes: Vec<u8>,
     /// Bytes that survive a power cut for certain.
     durable: usize,
+    /// The durable bytes from before the file was emptied, which a power cut may bring back.
+    before: Option<Vec<u8>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+enum Node {
+    Folder(Folder),
+    File(Contents),
+}
+
+/// Nodes are never dropped: a file may be open, or come back with a folder's durable names.
+#[derive(Clone, Debug)]
 struct State {
-    names: BTreeMap<PathBuf, Node>,
-    durable_names: BTreeMap<PathBuf, Node>,
-    files: HashMap<u64, Contents>,
-    next_file: u64,
-    n_changes: u64,
-    largest_write: usize,
+    /// The first is the root.
+    nodes: Vec<Node>,
+}
+
+impl State {
+    fn find(&self, path: &Path) -> Option<usize> {
+        components(path).try_fold(0, |at, name| match &self.nodes[at] {
+            Node::Folder(folder) => folder.names.get(name).copied(),
+            Node::File(_) => None,
+        })
+    }
+
+    fn file(&self, path: &Path) -> Option<&Contents> {
+        match &self.nodes[self.find(path)?] {
+            Node::File(contents) => Some(contents),
+            Node::Folder(_) => None,
+        }
+    }
+
+    fn contents(&mut self, id: usize) -> &mut Contents {
+        match &mut self.nodes[id] {
+            Node::File(contents) => contents,
+            Node::Folder(_) => panic!("node {id} is a folder"),
+        }
+    }
+
+    /// The folder that a path's last name is in.
+    fn folder_of(&mut self, path: &Path) -> Option<&mut Folder> {
+        let id = self.find(path.parent()?)?;
+        match &mut self.nodes[id] {
+            Node::Folder(folder) => Some(folder),
+            Node::File(_) => None,
+        }
+    }
+
+    fn add(&mut self, node: Node) -> usize {
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    /// Calls `f` with every file below a node and its path from there.
+    fn each_file(&self, id: usize, path: &Path, f: &mut dyn FnMut(&Path, &Contents)) {
+        match &self.nodes[id] {
+            Node::File(contents) => f(path, contents),
+            Node::Folder(folder) => {
+                for (name, &child) in &folder.names {
+                    self.each_file(child, &path.join(name), f);
+                }
+            }
+        }
+    }
+}
+
+fn components(path: &Path) -> impl Iterator<Item = &std::ffi::OsStr> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        Component::ParentDir => panic!("{}: the simulated disk has no ..", path.display()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    FailsAt(u64),
+    DiesAt(u64),
 }
 
 /// A disk in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SimDisk {
     state: RefCell<State>,
-    dies_at: Option<u64>,
+    fault: Option<Fault>,
     capacity: Option<u64>,
+    n_changes: Cell<u64>,
+    largest_write: Cell<usize>,
+    largest_read: Cell<usize>,
+}
+
+impl Default for SimDisk {
+    fn default() -> SimDisk {
+        SimDisk::new()
+    }
 }
 
 impl SimDisk {
     /// An empty disk without faults.
     pub fn new() -> SimDisk {
-        SimDisk::default()
+        SimDisk::holding(vec![Node::Folder(Folder::default())])
+    }
+
+    fn holding(nodes: Vec<Node>) -> SimDisk {
+        SimDisk {
+            state: RefCell::new(State { nodes }),
+            fault: None,
+            capacity: None,
+            n_changes: Cell::new(0),
+            largest_write: Cell::new(0),
+            largest_read: Cell::new(0),
+        }
     }
 
     /// The same contents on a disk that dies at its `n`th change from now, counted from 0: that change and every later operation fails.
     pub fn dying_at(self, n: u64) -> SimDisk {
-        self.state.borrow_mut().n_changes = 0;
+        self.n_changes.set(0);
         SimDisk {
-            dies_at: Some(n),
+            fault: Some(Fault::DiesAt(n)),
+            ..self
+        }
+    }
+
+    /// The same contents on a disk whose `n`th change from now fails, and no other.
+    pub fn failing_at(self, n: u64) -> SimDisk {
+        self.n_changes.set(0);
+        SimDisk {
+            fault: Some(Fault::FailsAt(n)),
             ..self
         }
     }
@@ -62,147 +201,157 @@ impl SimDisk {
         }
     }
 
-    /// What is left after a power cut, on a healthy disk. Of the bytes that were not made durable, `seed` decides how many are left
-    /// of each file and whether changes of names took effect.
+    /// What is left after a power cut, on a healthy disk; `seed` decides what was lost of what was not durable.
     pub fn after_power_cut(&self, seed: u64) -> SimDisk {
-        let mut state = self.state.borrow().clone();
         let mut random = SplitMix(seed);
-        let names_kept = random.next().is_multiple_of(2);
-        if !names_kept {
-            state.names = state.durable_names.clone();
-        }
-        let mut ids: Vec<u64> = state.files.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            if let Some(file) = state.files.get_mut(&id) {
-                let loose = (file.bytes.len() - file.durable) as u64;
-                let left = file.durable + (random.next() % (loose + 1)) as usize;
-                file.bytes.truncate(left);
-                file.durable = left;
+        let mut nodes = self.state.borrow().nodes.clone();
+        for node in &mut nodes {
+            match node {
+                Node::Folder(folder) => {
+                    let left = random.below(folder.pending.len() + 1);
+                    let mut names = std::mem::take(&mut folder.durable);
+                    for change in folder.pending.drain(..).take(left) {
+                        change.apply(&mut names);
+                    }
+                    folder.durable = names.clone();
+                    folder.names = names;
+                }
+                Node::File(file) => {
+                    let left = file.durable + random.below(file.bytes.len() - file.durable + 1);
+                    file.bytes.truncate(left);
+                    if random.below(2) == 0 {
+                        file.bytes[file.durable..].fill(0);
+                    }
+                    if let Some(before) = file.before.take()
+                        && random.below(2) == 0
+                    {
+                        file.bytes = before;
+                    }
+                    file.durable = file.bytes.len();
+                }
             }
         }
-        state.durable_names = state.names.clone();
-        SimDisk {
-            state: RefCell::new(state),
-            dies_at: None,
-            capacity: None,
-        }
+        SimDisk::holding(nodes)
     }
 
     /// Changes made so far.
     pub fn n_changes(&self) -> u64 {
-        self.state.borrow().n_changes
+        self.n_changes.get()
     }
 
     /// The largest single write, in bytes.
     pub fn largest_write(&self) -> usize {
-        self.state.borrow().largest_write
+        self.largest_write.get()
+    }
+
+    /// The largest single read, in bytes.
+    pub fn largest_read(&self) -> usize {
+        self.largest_read.get()
     }
 
     /// Every file below `dir` with its bytes, by path relative to it.
     pub fn files_below(&self, dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.state.borrow();
-        let below = state.names.iter().filter_map(|(path, node)| match node {
-            Node::File(id) => Some((
-                path.strip_prefix(dir).ok()?.to_owned(),
-                state.files[id].bytes.clone(),
-            )),
-            Node::Dir => None,
-        });
-        below.collect()
+        let mut files = BTreeMap::new();
+        if let Some(id) = state.find(dir) {
+            state.each_file(id, Path::new(""), &mut |path, contents| {
+                files.insert(path.to_owned(), contents.bytes.clone());
+            });
+        }
+        files
     }
 
-    /// Flips one bit of a file.
+    /// Flips the lowest bit of a file's byte.
     ///
     /// # Panics
     /// If there is no such file or byte.
     pub fn flip_bit(&self, path: &Path, byte: usize) {
         let mut state = self.state.borrow_mut();
-        let Some(Node::File(id)) = state.names.get(path).copied() else {
-            panic!("no file {}", path.display());
-        };
-        let file = state.files.get_mut(&id).expect("every name has a file");
-        file.bytes[byte] ^= 1;
+        let id = state
+            .find(path)
+            .unwrap_or_else(|| panic!("no file {}", path.display()));
+        state.contents(id).bytes[byte] ^= 1;
     }
 
     fn alive(&self, path: &Path) -> Result<(), StorageError> {
-        match self.dies_at {
-            Some(n) if self.state.borrow().n_changes > n => Err(dead(path)),
+        match self.fault {
+            Some(Fault::DiesAt(n)) if self.n_changes.get() > n => Err(failed(path)),
             _ => Ok(()),
         }
     }
 
-    /// Counts a change, which fails if the disk dies at it.
+    /// Counts a change, which fails if it is the one that is to fail.
     fn change(&self, path: &Path) -> Result<(), StorageError> {
-        let n = {
-            let mut state = self.state.borrow_mut();
-            state.n_changes += 1;
-            state.n_changes - 1
-        };
-        match self.dies_at {
-            Some(dies_at) if n >= dies_at => Err(dead(path)),
+        let n = self.n_changes.get();
+        self.n_changes.set(n + 1);
+        match self.fault {
+            Some(Fault::DiesAt(at)) if n >= at => Err(failed(path)),
+            Some(Fault::FailsAt(at)) if n == at => Err(failed(path)),
             _ => Ok(()),
         }
     }
 
     fn used(&self) -> u64 {
-        self.state
-            .borrow()
-            .files
-            .values()
-            .map(|file| file.bytes.len() as u64)
-            .sum()
+        let mut bytes = 0;
+        let state = self.state.borrow();
+        state.each_file(0, Path::new(""), &mut |_, contents| {
+            bytes += contents.bytes.len() as u64;
+        });
+        bytes
     }
 }
 
-fn dead(path: &Path) -> StorageError {
-    StorageError::io("writing", path, io::Error::other("the simulated disk died"))
+fn failed(path: &Path) -> StorageError {
+    StorageError::io(
+        "writing",
+        path,
+        io::Error::other("the simulated disk failed"),
+    )
 }
 
-fn not_found(action: &'static str, path: &Path) -> StorageError {
-    StorageError::io(action, path, io::ErrorKind::NotFound.into())
+fn refused(action: &'static str, path: &Path, kind: io::ErrorKind) -> StorageError {
+    StorageError::io(action, path, kind.into())
+}
+
+fn file_name(path: &Path) -> OsString {
+    path.file_name().unwrap_or_default().to_owned()
 }
 
 struct SimFile<'a> {
     disk: &'a SimDisk,
     path: PathBuf,
-    id: u64,
+    id: usize,
 }
 
 impl WriteFile for SimFile<'_> {
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
+        let largest = self.disk.largest_write.get().max(bytes.len());
+        self.disk.largest_write.set(largest);
         let outcome = self.disk.change(&self.path);
-        let room = self.disk.capacity.map_or(u64::MAX, |capacity| {
-            capacity.saturating_sub(self.disk.used())
-        });
+        let room = self
+            .disk
+            .capacity
+            .map(|capacity| capacity.saturating_sub(self.disk.used()) as usize);
+        let (n, outcome) = match (outcome, room) {
+            // A write that fails may have taken part of the bytes.
+            (Err(error), _) => (bytes.len() / 2, Err(error)),
+            (Ok(()), Some(room)) if room < bytes.len() => (
+                room,
+                Err(refused("writing", &self.path, io::ErrorKind::StorageFull)),
+            ),
+            (Ok(()), _) => (bytes.len(), Ok(())),
+        };
         let mut state = self.disk.state.borrow_mut();
-        state.largest_write = state.largest_write.max(bytes.len());
-        let file = state
-            .files
-            .get_mut(&self.id)
-            .expect("an open file is not dropped");
-        if let Err(error) = outcome {
-            // A dying disk may have taken part of the bytes.
-            file.bytes.extend_from_slice(&bytes[..bytes.len() / 2]);
-            return Err(error);
-        }
-        if (bytes.len() as u64) > room {
-            file.bytes.extend_from_slice(&bytes[..room as usize]);
-            let full = io::ErrorKind::StorageFull.into();
-            return Err(StorageError::io("writing", &self.path, full));
-        }
-        file.bytes.extend_from_slice(bytes);
-        Ok(())
+        state.contents(self.id).bytes.extend_from_slice(&bytes[..n]);
+        outcome
     }
 
     fn sync(&mut self) -> Result<(), StorageError> {
         self.disk.change(&self.path)?;
         let mut state = self.disk.state.borrow_mut();
-        let file = state
-            .files
-            .get_mut(&self.id)
-            .expect("an open file is not dropped");
+        let file = state.contents(self.id);
         file.durable = file.bytes.len();
+        file.before = None;
         Ok(())
     }
 }
@@ -211,14 +360,27 @@ impl Disk for SimDisk {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
         self.change(path)?;
         let mut state = self.state.borrow_mut();
-        let parent = path.parent().unwrap_or(Path::new(""));
-        if parent != Path::new("") && state.names.get(parent) != Some(&Node::Dir) {
-            return Err(not_found("creating", path));
-        }
-        let id = state.next_file;
-        state.next_file += 1;
-        state.files.insert(id, Contents::default());
-        state.names.insert(path.to_owned(), Node::File(id));
+        let id = match state.find(path) {
+            Some(id) if matches!(state.nodes[id], Node::Folder(_)) => {
+                return Err(refused("creating", path, io::ErrorKind::IsADirectory));
+            }
+            Some(id) => {
+                let file = state.contents(id);
+                let mut before = std::mem::take(&mut file.bytes);
+                before.truncate(file.durable);
+                file.before.get_or_insert(before);
+                file.durable = 0;
+                id
+            }
+            None => {
+                let id = state.add(Node::File(Contents::default()));
+                let Some(folder) = state.folder_of(path) else {
+                    return Err(refused("creating", path, io::ErrorKind::NotFound));
+                };
+                folder.change(Change::Add(file_name(path), id));
+                id
+            }
+        };
         Ok(Box::new(SimFile {
             disk: self,
             path: path.to_owned(),
@@ -228,108 +390,102 @@ impl Disk for SimDisk {
 
     fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError> {
         self.alive(path)?;
+        self.largest_read
+            .set(self.largest_read.get().max(buf.len()));
         let state = self.state.borrow();
-        let Some(Node::File(id)) = state.names.get(path) else {
-            return Err(not_found("reading", path));
+        let Some(file) = state.file(path) else {
+            return Err(refused("reading", path, io::ErrorKind::NotFound));
         };
-        let bytes = &state.files[id].bytes;
-        let start = (offset as usize).min(bytes.len());
-        let n = buf.len().min(bytes.len() - start);
-        buf[..n].copy_from_slice(&bytes[start..start + n]);
+        let start = (offset as usize).min(file.bytes.len());
+        let n = buf.len().min(file.bytes.len() - start);
+        buf[..n].copy_from_slice(&file.bytes[start..start + n]);
         Ok(n)
     }
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError> {
         self.alive(path)?;
         let state = self.state.borrow();
-        Ok(match state.names.get(path) {
-            Some(Node::File(id)) => Some(state.files[id].bytes.len() as u64),
-            _ => None,
-        })
+        Ok(state.file(path).map(|file| file.bytes.len() as u64))
     }
 
     fn exists(&self, path: &Path) -> bool {
-        self.state.borrow().names.contains_key(path)
+        self.state.borrow().find(path).is_some()
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
         let mut state = self.state.borrow_mut();
-        for dir in path.ancestors().filter(|dir| *dir != Path::new("")) {
-            state.names.entry(dir.to_owned()).or_insert(Node::Dir);
+        let mut dir = PathBuf::new();
+        for name in components(path) {
+            dir.push(name);
+            if state.find(&dir).is_none() {
+                let id = state.add(Node::Folder(Folder::default()));
+                let Some(parent) = state.folder_of(&dir) else {
+                    let kind = io::ErrorKind::NotADirectory;
+                    return Err(refused("making the folder", path, kind));
+                };
+                parent.change(Change::Add(name.to_owned(), id));
+            }
         }
         Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), StorageError> {
         self.change(from)?;
+        let refused = |kind| Err(refused("renaming", from, kind));
         let mut state = self.state.borrow_mut();
-        let Some(node) = state.names.get(from).copied() else {
-            return Err(not_found("renaming", from));
+        let Some(id) = state.find(from) else {
+            return refused(io::ErrorKind::NotFound);
         };
-        if node == Node::Dir && state.names.contains_key(to) {
-            return Err(StorageError::io(
-                "renaming",
-                from,
-                io::ErrorKind::AlreadyExists.into(),
-            ));
+        if matches!(state.nodes[id], Node::Folder(_)) && state.find(to).is_some() {
+            return refused(io::ErrorKind::AlreadyExists);
         }
-        let moved: Vec<(PathBuf, Node)> = state
-            .names
-            .iter()
-            .filter(|(path, _)| path.starts_with(from))
-            .map(|(path, node)| (path.clone(), *node))
-            .collect();
-        for (path, node) in moved {
-            state.names.remove(&path);
-            let rest = path.strip_prefix(from).expect("filtered by this prefix");
-            // Joining an empty rest would add a separator.
-            let target = if rest == Path::new("") {
-                to.to_owned()
-            } else {
-                to.join(rest)
-            };
-            state.names.insert(target, node);
+        // Within one folder a rename is one change, which a power cut takes or leaves as a whole; no caller needs more.
+        if from.parent() != to.parent() {
+            return refused(io::ErrorKind::CrossesDevices);
         }
+        let folder = state.folder_of(from).expect("a name was found in it");
+        folder.change(Change::Rename(file_name(from), file_name(to)));
         Ok(())
     }
 
     fn remove_file(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
         let mut state = self.state.borrow_mut();
-        if let Some(Node::File(_)) = state.names.get(path) {
-            state.names.remove(path);
+        if state.file(path).is_some() {
+            let folder = state.folder_of(path).expect("a file was found in it");
+            folder.change(Change::Remove(file_name(path)));
         }
         Ok(())
     }
 
     fn remove_dir_all(&self, path: &Path) -> Result<(), StorageError> {
-        self.change(path)?;
-        let mut state = self.state.borrow_mut();
-        state.names.retain(|name, _| !name.starts_with(path));
-        Ok(())
+        // Files go one by one, each a change that may be the last.
+        loop {
+            self.change(path)?;
+            let mut state = self.state.borrow_mut();
+            let Some(id) = state.find(path) else {
+                return Ok(());
+            };
+            let mut first = None;
+            state.each_file(id, Path::new(""), &mut |file, _| {
+                first.get_or_insert_with(|| file.to_owned());
+            });
+            let target = first.map_or_else(|| path.to_owned(), |file| path.join(file));
+            let folder = state.folder_of(&target).expect("the name was found in it");
+            folder.change(Change::Remove(file_name(&target)));
+        }
     }
 
     fn sync_dir(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
         let mut state = self.state.borrow_mut();
-        let known: Vec<Node> = state.durable_names.values().copied().collect();
-        let below: Vec<(PathBuf, Node)> = state
-            .names
-            .iter()
-            .filter(|(name, node)| {
-                let direct = name.parent() == Some(path);
-                // What was durable under an old name moved with its folder.
-                direct || (name.starts_with(path) && known.contains(node))
-            })
-            .map(|(name, node)| (name.clone(), *node))
-            .collect();
-        state
-            .durable_names
-            .retain(|name, _| !name.starts_with(path));
-        state.durable_names.extend(below);
-        for dir in path.ancestors().filter(|dir| *dir != Path::new("")) {
-            state.durable_names.insert(dir.to_owned(), Node::Dir);
+        let Some(id) = state.find(path) else {
+            return Err(refused("making durable", path, io::ErrorKind::NotFound));
+        };
+        if let Node::Folder(folder) = &mut state.nodes[id] {
+            folder.durable = folder.names.clone();
+            folder.pending.clear();
         }
         Ok(())
     }
@@ -352,5 +508,9 @@ impl SplitMix {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
     }
 }

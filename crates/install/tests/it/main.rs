@@ -7,6 +7,7 @@ mod refusals;
 use std::path::{Path, PathBuf};
 
 use ouzel_install::{InstallOptions, Installed, LocalFolder, Source, install};
+use ouzel_storage::Disk;
 use ouzel_storage::sim::SimDisk;
 
 /// The checkpoints of this repository.
@@ -26,7 +27,9 @@ pub fn output() -> PathBuf {
 /// A simulated disk with the folder that [`output`] is in.
 pub fn disk() -> SimDisk {
     let disk = SimDisk::new();
-    ouzel_storage::Disk::create_dir_all(&disk, Path::new("models")).expect("a healthy disk");
+    disk.create_dir_all(Path::new("models"))
+        .and_then(|()| disk.sync_dir(Path::new("")))
+        .expect("a healthy disk");
     disk
 }
 

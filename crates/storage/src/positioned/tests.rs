@@ -1,0 +1,70 @@
+//! The read loop against a reader that says what a system may say.
+
+use std::io;
+
+use super::fill;
+
+/// One answer of the system to one read.
+enum Answer {
+    Bytes(usize),
+    Error(io::ErrorKind),
+}
+
+use Answer::{Bytes, Error};
+
+/// How many bytes came, or how many came before the error or the end.
+type Outcome = Result<usize, (usize, Option<io::ErrorKind>)>;
+/// The reads that were made, as (offset, length).
+type Reads = Vec<(u64, usize)>;
+
+/// Asks for `expected` of 16 bytes at offset 100.
+fn check(answers: Vec<Answer>, expected: usize, granularity: usize) -> (Outcome, Reads) {
+    let mut answers = answers.into_iter();
+    let mut reads = Vec::new();
+    let mut buf = [0; 16];
+    let result = fill(
+        |buf, at| {
+            reads.push((at, buf.len()));
+            match answers.next().expect("one read too many") {
+                Bytes(n) => Ok(n),
+                Error(kind) => Err(kind.into()),
+            }
+        },
+        &mut buf,
+        100,
+        expected,
+        granularity,
+    );
+    let result = result.map_err(|stop| (stop.done, stop.error.map(|error| error.kind())));
+    (result, reads)
+}
+
+#[test]
+fn short_and_interrupted_reads_go_on_where_they_stopped() {
+    let answers = vec![
+        Bytes(5),
+        Error(io::ErrorKind::Interrupted),
+        Bytes(1),
+        Bytes(10),
+    ];
+    let (result, reads) = check(answers, 16, 1);
+    assert_eq!(result, Ok(16));
+    assert_eq!(reads, [(100, 16), (105, 11), (105, 11), (106, 10)]);
+}
+
+#[test]
+fn the_end_of_the_file_and_errors_say_how_far_it_went() {
+    assert_eq!(check(vec![Bytes(0)], 16, 1).0, Err((0, None)));
+    assert_eq!(check(vec![Bytes(7), Bytes(0)], 16, 1).0, Err((7, None)));
+    let kind = io::ErrorKind::Other;
+    let (result, _) = check(vec![Bytes(7), Error(kind)], 16, 1);
+    assert_eq!(result, Err((7, Some(kind))));
+}
+
+#[test]
+fn the_last_direct_read_may_be_short_only_behind_what_was_asked_for() {
+    assert_eq!(check(vec![Bytes(9)], 9, 4).0, Ok(9));
+    assert_eq!(check(vec![Bytes(9)], 10, 4).0, Err((9, None)));
+    assert_eq!(check(vec![Bytes(8), Bytes(2)], 10, 4).0, Ok(10));
+    assert_eq!(check(vec![], 0, 4).0, Ok(0));
+}

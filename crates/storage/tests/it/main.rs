@@ -1,0 +1,5 @@
+//! Reads, locks, maps and disks, through the door.
+
+mod disks;
+mod reads;
+mod small;

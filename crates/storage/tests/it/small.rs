@@ -1,0 +1,93 @@
+//! Buffers, maps, locks, hashes, and what the system says about itself.
+
+use std::fs;
+
+use ouzel_storage::{
+    AlignedBuf, DirLock, Mmap, Sha256, StorageError, Xxh3, free_memory, free_space, peak_memory,
+    xxh3_64,
+};
+
+#[test]
+fn buffers_are_aligned_and_zero() {
+    for len in [0, 1, 16_383, 16_384, 16_385, 1 << 20] {
+        let mut buf = AlignedBuf::new(len).expect("memory");
+        assert_eq!(buf.len(), len);
+        assert!(buf.as_ptr().addr().is_multiple_of(AlignedBuf::ALIGNMENT));
+        assert!(buf.iter().all(|&byte| byte == 0));
+        buf.fill(1);
+        assert!(buf.iter().all(|&byte| byte == 1));
+    }
+    for len in [usize::MAX, usize::MAX / 2 - 20_000] {
+        let error = AlignedBuf::new(len).expect_err("no machine has this");
+        assert!(matches!(error, StorageError::NoMemory { bytes } if bytes == len));
+    }
+}
+
+#[test]
+fn maps_hold_the_file() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("mapped");
+    for bytes in [&b""[..], b"x", &[7; 10_000]] {
+        fs::write(&path, bytes).expect("a write");
+        assert_eq!(&*Mmap::open(&path).expect("a map"), bytes);
+    }
+    let error = Mmap::open(&dir.path().join("absent")).expect_err("absent");
+    assert!(error.to_string().contains("absent"), "{error}");
+}
+
+#[test]
+fn a_lock_is_held_once_and_released_when_dropped() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = DirLock::path_for(&dir.path().join("model.gturbo"));
+    assert_eq!(path.file_name().expect("a name"), "model.gturbo.lock");
+    let held = DirLock::try_acquire(&path).expect("free");
+    let error = DirLock::try_acquire(&path).expect_err("held");
+    assert!(matches!(error, StorageError::Locked { .. }), "{error}");
+    drop(held);
+    drop(DirLock::acquire(&path).expect("free again"));
+    let error = DirLock::try_acquire(&dir.path().join("no/such/lock")).expect_err("no folder");
+    assert!(matches!(error, StorageError::Io { .. }), "{error}");
+}
+
+/// FIPS 180-2's example, and XXH3's published value for no input; `abc` as the `xxhsum` program prints it.
+#[test]
+fn hashes_have_the_published_values() {
+    let hex = |bytes: [u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
+    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(hex(Sha256::digest(b"abc")), abc);
+    let mut pieces = Sha256::new();
+    pieces.update(b"a");
+    pieces.update(b"bc");
+    assert_eq!(hex(pieces.finish()), abc);
+    assert_eq!(xxh3_64(b""), 0x2d06_8005_38d3_94c2);
+    assert_eq!(xxh3_64(b"abc"), 0x78af_5f94_892f_3950);
+    let bytes: Vec<u8> = (0..5000).map(|i| (i % 253) as u8).collect();
+    let mut pieces = Xxh3::new();
+    for piece in bytes.chunks(333) {
+        pieces.update(piece);
+    }
+    assert_eq!(pieces.take(), xxh3_64(&bytes));
+    pieces.update(b"abc");
+    assert_eq!(
+        pieces.take(),
+        xxh3_64(b"abc"),
+        "taking a hash starts a fresh one"
+    );
+}
+
+#[test]
+fn the_system_knows_its_memory_and_its_disk() {
+    assert!(free_space(&std::env::temp_dir()).expect("free space") > 0);
+    assert!(free_space(std::path::Path::new("/no/such/folder")).is_err());
+    if let Some(bytes) = free_memory() {
+        assert!(bytes > 1 << 20);
+    }
+    let before = peak_memory().expect("every supported system says");
+    let mut block = AlignedBuf::new(64 << 20).expect("memory");
+    block.fill(1);
+    let after = peak_memory().expect("every supported system says");
+    assert!(
+        after > 64 << 20 && after >= before,
+        "{before}, then {after}"
+    );
+}
