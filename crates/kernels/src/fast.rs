@@ -42,36 +42,41 @@ impl<const BITS: usize> Op for MatmulI8<'_, BITS> {
             let (x_row, y_row) = (x.row(r), y.row_mut(r));
             for (o, y) in y_row.iter_mut().enumerate() {
                 *y = if x.planes() == 1 {
-                    row_dot::<L, BITS, 1>(lanes, w.row(o), x_row)
+                    row_dot::<L, BITS, 1>(lanes, w, o, x_row)
                 } else {
-                    row_dot::<L, BITS, 2>(lanes, w.row(o), x_row)
+                    row_dot::<L, BITS, 2>(lanes, w, o, x_row)
                 };
             }
         }
     }
 }
 
-/// One output row times one row of activations.
+/// Output row `o` times one row of activations.
 #[inline(always)]
 fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
     lanes: L,
-    (packed, scales, biases): (&[u8], &[u8], &[u8]),
+    w: &QuantMatrix<'_>,
+    o: usize,
     x: &[Chunk],
 ) -> f32 {
     let mut acc = [0.0; LANES];
-    let chunk_bytes = CHUNK_GROUPS * BITS * 8;
-    let weights = packed
-        .chunks(chunk_bytes)
-        .zip(scales.chunks(2 * CHUNK_GROUPS));
-    let weights = weights.zip(biases.chunks(2 * CHUNK_GROUPS));
-    for (((packed, scales), biases), planes) in weights.zip(x.as_chunks::<PLANES>().0) {
+    let n_groups = w.n_groups();
+    for (c, planes) in x.as_chunks::<PLANES>().0.iter().enumerate() {
+        let n = (n_groups - c * CHUNK_GROUPS).min(CHUNK_GROUPS);
+        // The slices reach to the end of the matrix, so that whole registers can be loaded at a row's end.
+        let g = o * n_groups + c * CHUNK_GROUPS;
+        let (packed, scales, biases) = (
+            &w.packed[g * BITS * 8..],
+            &w.scales[g * 2..],
+            &w.biases[g * 2..],
+        );
         let mut t = [0.0; LANES];
         for (p, plane) in planes.iter().enumerate() {
-            let dots = lanes.dots::<BITS>(packed, plane);
+            let dots = lanes.dots::<BITS>(packed, n, plane);
             t = weigh(dots, &plane.scales, if p == 0 { None } else { Some(t) });
         }
-        acc = fma(bf16_lanes(scales), t, acc);
-        acc = fma(bf16_lanes(biases), planes[0].sums, acc);
+        acc = fma(bf16_lanes(scales, n), t, acc);
+        acc = fma(bf16_lanes(biases, n), planes[0].sums, acc);
     }
     sum(acc)
 }

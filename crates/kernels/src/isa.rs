@@ -101,9 +101,10 @@ pub(crate) trait Lanes: Copy {
     /// Rounds to nearest, ties to even.
     fn narrow(self, x: &[f32; 16]) -> [f16; 16];
 
-    /// Sums of code times activation of one plane over up to sixteen groups: `[block of 32 in the group][group]`, 0 where
-    /// there is no group. `packed` holds whole groups of `BITS` bits.
-    fn dots<const BITS: usize>(self, packed: &[u8], x: &Chunk) -> [[i32; 16]; 2];
+    /// Sums of code times activation of one plane over the `n` groups of a chunk: `[block of 32 in the group][group]`, 0 from
+    /// group `n` on, because `x` is 0 there. `packed` starts at the first group and holds at least `n`; what follows is not
+    /// the chunk's.
+    fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2];
 }
 
 /// Never called: keeps `absent` in use on machines that lack nothing.

@@ -23,8 +23,18 @@ mod quant_rows;
 mod rope;
 mod select;
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(not(target_arch = "x86_64"))]
 use absent as avx2;
+#[cfg(not(target_arch = "x86_64"))]
 use absent as avx512;
+#[cfg(not(target_arch = "aarch64"))]
 use absent as neon;
 
 pub use attention::{Attend, KEY_BLOCK, KvRows, KvSegment, attend, merge_partials, partial_len};

@@ -12,7 +12,7 @@ const EXP_HIGH: f32 = 88.722;
 /// Adding and subtracting `1.5 * 2^23` rounds to the nearest integer, ties to even.
 pub(crate) const ROUND: f32 = 12_582_912.0;
 /// `ln 2` in two parts; the first has nine bits, so that its product with an exponent is exact.
-const LN2_HIGH: f32 = 0.693_359_375;
+const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// `exp(r) = 1 + r + r^2 P(r)` for `|r| <= ln 2 / 2`.
 const EXP: [f32; 5] = [
@@ -28,7 +28,7 @@ const TANH: [f32; 5] = [
     0.133_314_92,
     -0.053_743_538,
     0.020_650_72,
-    -0.005_717_200_2,
+    -0.005_717_2,
 ];
 /// Up to here the polynomial, from here the exponential form, which cancels below.
 const TANH_EDGE: f32 = 0.625;
@@ -95,7 +95,7 @@ pub(crate) fn gelu(x: F) -> F {
 #[inline(always)]
 fn gelu1(x: f32) -> f32 {
     /// `2 sqrt(2 / pi)`.
-    const LINEAR: f32 = 1.595_769_1;
+    const LINEAR: f32 = 1.595_769;
     /// `0.044715 * 2 sqrt(2 / pi)`.
     const CUBIC: f32 = 0.071_354_82;
     x * logistic1(x * (x * x).mul_add(CUBIC, LINEAR))

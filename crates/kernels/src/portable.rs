@@ -25,9 +25,9 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn dots<const BITS: usize>(self, packed: &[u8], x: &Chunk) -> [[i32; 16]; 2] {
+    fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         let mut y = [[0; 16]; 2];
-        for (i, codes) in packed.chunks_exact(BITS * 4).enumerate() {
+        for (i, codes) in packed.chunks_exact(BITS * 4).take(2 * n).enumerate() {
             let (even, odd) = (&x.even[i * 16..(i + 1) * 16], &x.odd[i * 16..(i + 1) * 16]);
             y[i % 2][i / 2] = block_dot::<BITS>(codes, even, odd);
         }

@@ -1,0 +1,193 @@
+//! x86-64 with AVX-512 F, BW, VL, DQ and VNNI (Ice Lake, Zen 4 and later).
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::*;
+
+use half::f16;
+
+use crate::isa::{Lanes, Op};
+use crate::quant_rows::Chunk;
+
+/// Why it cannot run here.
+pub(crate) fn missing() -> Option<&'static str> {
+    let present = crate::avx2::missing().is_none()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vnni");
+    if present {
+        None
+    } else {
+        Some("the processor lacks AVX-512 F, BW, VL, DQ or VNNI")
+    }
+}
+
+/// Runs `op` compiled for this instruction set.
+///
+/// # Panics
+/// If the processor lacks it.
+pub(crate) fn run<O: Op>(op: O) -> O::Output {
+    if let Some(why) = missing() {
+        panic!("{why}");
+    }
+    // SAFETY: `missing` found every feature that `with_features` enables.
+    unsafe { with_features(op) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn with_features<O: Op>(op: O) -> O::Output {
+    op.run(Avx512(()))
+}
+
+/// Only `with_features` makes one, so where a value is, the instructions are.
+#[derive(Clone, Copy)]
+struct Avx512(());
+
+impl Lanes for Avx512 {
+    #[inline(always)]
+    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { widen(x) }
+    }
+
+    #[inline(always)]
+    fn narrow(self, x: &[f32; 16]) -> [f16; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { narrow(x) }
+    }
+
+    #[inline(always)]
+    fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { dots::<BITS>(packed, n, x) }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn widen(x: &[f16; 16]) -> [f32; 16] {
+    let mut y = [0.0; 16];
+    // SAFETY: reads the 32 bytes of sixteen f16 (each a transparent u16) and writes the 64 bytes of sixteen f32; both may lie
+    // at any address.
+    unsafe {
+        _mm512_storeu_ps(
+            y.as_mut_ptr(),
+            _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())),
+        )
+    };
+    y
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn narrow(x: &[f32; 16]) -> [f16; 16] {
+    let mut y = [f16::ZERO; 16];
+    // SAFETY: reads the 64 bytes of sixteen f32 and writes the 32 bytes of sixteen f16 (each a transparent u16); both may lie
+    // at any address.
+    unsafe {
+        let half = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm512_loadu_ps(x.as_ptr()));
+        _mm256_storeu_si256(y.as_mut_ptr().cast(), half);
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn dots<const BITS: usize>(packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
+    let zero = _mm512_setzero_si512();
+    let low = four_pairs::<BITS>(packed, 0, x);
+    let high = if n > 8 {
+        four_pairs::<BITS>(packed, 4, x)
+    } else {
+        zero
+    };
+    // Lane `8 * (g % 2) + 4 * block + g / 2` of `low` belongs to group `g` of 0..8, and so on in `high`.
+    let first = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    let second = _mm512_add_epi32(first, _mm512_set1_epi32(4));
+    let mut y = [[0; 16]; 2];
+    store(&mut y[0], _mm512_permutex2var_epi32(low, first, high));
+    store(&mut y[1], _mm512_permutex2var_epi32(low, second, high));
+    y
+}
+
+/// The dots of the eight groups from pair `first` on: in each quarter of the register one block of even or odd groups.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn four_pairs<const BITS: usize>(packed: &[u8], first: usize, x: &Chunk) -> __m512i {
+    let a = pair::<BITS>(packed, first, x);
+    let b = pair::<BITS>(packed, first + 1, x);
+    let c = pair::<BITS>(packed, first + 2, x);
+    let d = pair::<BITS>(packed, first + 3, x);
+    let ab = _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_unpacklo_epi64(a, b),
+        _mm512_unpackhi_epi64(a, b),
+    ));
+    let cd = _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_unpacklo_epi64(c, d),
+        _mm512_unpackhi_epi64(c, d),
+    ));
+    let even = _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(ab, cd));
+    let odd = _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(ab, cd));
+    _mm512_add_epi32(even, odd)
+}
+
+/// Two groups: four partial sums for each of their four blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn pair<const BITS: usize>(packed: &[u8], i: usize, x: &Chunk) -> __m512i {
+    let (even, odd) = if BITS == 4 {
+        let mask = _mm512_set1_epi8(15);
+        let codes = load_u8(packed, i);
+        (
+            _mm512_and_si512(codes, mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(codes), mask),
+        )
+    } else {
+        let (a, b) = (load_u8(packed, 2 * i), load_u8(packed, 2 * i + 1));
+        let mask = _mm512_set1_epi16(255);
+        // `packus` interleaves the eighths of its arguments.
+        let order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+        let even = _mm512_packus_epi16(_mm512_and_si512(a, mask), _mm512_and_si512(b, mask));
+        let odd = _mm512_packus_epi16(_mm512_srli_epi16::<8>(a), _mm512_srli_epi16::<8>(b));
+        (
+            _mm512_permutexvar_epi64(order, even),
+            _mm512_permutexvar_epi64(order, odd),
+        )
+    };
+    let sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), even, load_i8(&x.even, i));
+    _mm512_dpbusd_epi32(sum, odd, load_i8(&x.odd, i))
+}
+
+/// The `i`-th 64 bytes, zeros where there are fewer.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn load_u8(bytes: &[u8], i: usize) -> __m512i {
+    if let Some(bytes) = bytes.get(i * 64..(i + 1) * 64) {
+        // SAFETY: reads the 64 bytes of the slice just cut; any address will do.
+        return unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+    }
+    match bytes.get(i * 64..) {
+        None | Some([]) => _mm512_setzero_si512(),
+        // SAFETY: the mask has one bit for each of the fewer than 64 bytes of the slice, and the others are not read.
+        Some(rest) => unsafe {
+            _mm512_maskz_loadu_epi8((1 << rest.len()) - 1, rest.as_ptr().cast())
+        },
+    }
+}
+
+/// The `i`-th 64 codes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn load_i8(codes: &[i8; 512], i: usize) -> __m512i {
+    let codes = &codes[i * 64..(i + 1) * 64];
+    // SAFETY: reads the 64 bytes of the slice just cut; any address will do.
+    unsafe { _mm512_loadu_si512(codes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn store(y: &mut [i32; 16], v: __m512i) {
+    // SAFETY: writes the 64 bytes of the array; any address will do.
+    unsafe { _mm512_storeu_si512(y.as_mut_ptr().cast(), v) }
+}

@@ -1,0 +1,203 @@
+//! aarch64 with NEON and the dot product.
+//!
+//! `sdot` and the f16 conversions go through inline assembly, because their intrinsics are not stable.
+
+use std::arch::aarch64::*;
+use std::arch::{asm, is_aarch64_feature_detected};
+
+use half::f16;
+
+use crate::isa::{Lanes, Op};
+use crate::quant_rows::Chunk;
+
+/// Why it cannot run here.
+pub(crate) fn missing() -> Option<&'static str> {
+    let present = is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("dotprod");
+    if present {
+        None
+    } else {
+        Some("the processor lacks NEON or its dot product")
+    }
+}
+
+/// Runs `op` compiled for this instruction set.
+///
+/// # Panics
+/// If the processor lacks it.
+pub(crate) fn run<O: Op>(op: O) -> O::Output {
+    if let Some(why) = missing() {
+        panic!("{why}");
+    }
+    // SAFETY: `missing` found every feature that `with_features` enables.
+    unsafe { with_features(op) }
+}
+
+#[target_feature(enable = "neon,dotprod")]
+fn with_features<O: Op>(op: O) -> O::Output {
+    op.run(Neon(()))
+}
+
+/// Only `with_features` makes one, so where a value is, the instructions are.
+#[derive(Clone, Copy)]
+struct Neon(());
+
+impl Lanes for Neon {
+    #[inline(always)]
+    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { widen(x) }
+    }
+
+    #[inline(always)]
+    fn narrow(self, x: &[f32; 16]) -> [f16; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { narrow(x) }
+    }
+
+    #[inline(always)]
+    fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { dots::<BITS>(packed, n, x) }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn widen(x: &[f16; 16]) -> [f32; 16] {
+    let mut y = [0.0; 16];
+    for (y, x) in y
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip(x.as_chunks::<4>().0)
+    {
+        let wide: float32x4_t;
+        // SAFETY: the load reads the 8 bytes of four f16 (each a transparent u16), the store writes the 16 bytes of four f32, both
+        // at any address; the instruction between them belongs to NEON and touches registers only.
+        unsafe {
+            let half = vld1_u16(x.as_ptr().cast());
+            asm!("fcvtl {y:v}.4s, {x:v}.4h", y = out(vreg) wide, x = in(vreg) half, options(pure, nomem, nostack));
+            vst1q_f32(y.as_mut_ptr(), wide);
+        }
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn narrow(x: &[f32; 16]) -> [f16; 16] {
+    let mut y = [f16::ZERO; 16];
+    for (y, x) in y
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip(x.as_chunks::<4>().0)
+    {
+        let half: uint16x4_t;
+        // SAFETY: the load reads the 16 bytes of four f32, the store writes the 8 bytes of four f16 (each a transparent u16), both
+        // at any address; the instruction between them belongs to NEON and touches registers only.
+        unsafe {
+            let wide = vld1q_f32(x.as_ptr());
+            asm!("fcvtn {y:v}.4h, {x:v}.4s", y = out(vreg) half, x = in(vreg) wide, options(pure, nomem, nostack));
+            vst1_u16(y.as_mut_ptr().cast(), half);
+        }
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn dots<const BITS: usize>(packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
+    let mut y = [[0; 16]; 2];
+    for quarter in 0..4 {
+        if quarter * 4 >= n {
+            break;
+        }
+        for (block, y) in y.iter_mut().enumerate() {
+            let mut parts = [vdupq_n_s32(0); 4];
+            for (j, part) in parts.iter_mut().enumerate() {
+                let i = (quarter * 4 + j) * 2 + block;
+                if let Some(codes) = packed.get(i * BITS * 4..(i + 1) * BITS * 4) {
+                    let (even, odd) = (load_i8(&x.even, i), load_i8(&x.odd, i));
+                    *part = if BITS == 4 {
+                        dot_q4(codes, even, odd)
+                    } else {
+                        dot_q8(codes, even, odd)
+                    };
+                }
+            }
+            let sums = vpaddq_s32(
+                vpaddq_s32(parts[0], parts[1]),
+                vpaddq_s32(parts[2], parts[3]),
+            );
+            store(y, quarter, sums);
+        }
+    }
+    y
+}
+
+/// Four partial sums of a block.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn dot_q4(codes: &[u8], even: int8x16_t, odd: int8x16_t) -> int32x4_t {
+    let codes = load_u8(codes, 0);
+    let low = vreinterpretq_s8_u8(vandq_u8(codes, vdupq_n_u8(15)));
+    let high = vreinterpretq_s8_u8(vshrq_n_u8::<4>(codes));
+    sdot(sdot(vdupq_n_s32(0), low, even), high, odd)
+}
+
+/// The same of 8-bit codes: `sdot` is signed, so it takes `code - 128`, and 128 times the activations is added back.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn dot_q8(codes: &[u8], even: int8x16_t, odd: int8x16_t) -> int32x4_t {
+    let (a, b) = (load_u8(codes, 0), load_u8(codes, 1));
+    let flip = vdupq_n_u8(128);
+    let even_codes = vreinterpretq_s8_u8(veorq_u8(vuzp1q_u8(a, b), flip));
+    let odd_codes = vreinterpretq_s8_u8(veorq_u8(vuzp2q_u8(a, b), flip));
+    let signed = sdot(sdot(vdupq_n_s32(0), even_codes, even), odd_codes, odd);
+    let lowest = vreinterpretq_s8_u8(flip);
+    let minus_128 = sdot(sdot(vdupq_n_s32(0), lowest, even), lowest, odd);
+    vsubq_s32(signed, minus_128)
+}
+
+/// Adds to each lane of `sum` four products of `a` and `b`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn sdot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: the enclosing function enables the dot product, and the instruction touches registers only.
+    unsafe {
+        asm!(
+            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack),
+        );
+    }
+    sum
+}
+
+/// The `i`-th 16 bytes.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn load_u8(bytes: &[u8], i: usize) -> uint8x16_t {
+    let bytes = &bytes[i * 16..(i + 1) * 16];
+    // SAFETY: reads the 16 bytes of the slice just cut; any address will do.
+    unsafe { vld1q_u8(bytes.as_ptr()) }
+}
+
+/// The `i`-th 16 codes.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn load_i8(codes: &[i8; 512], i: usize) -> int8x16_t {
+    let codes = &codes[i * 16..(i + 1) * 16];
+    // SAFETY: reads the 16 bytes of the slice just cut; any address will do.
+    unsafe { vld1q_s8(codes.as_ptr()) }
+}
+
+/// Writes the `i`-th four elements.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn store(y: &mut [i32; 16], i: usize, v: int32x4_t) {
+    let y = &mut y[i * 4..(i + 1) * 4];
+    // SAFETY: writes the 16 bytes of the slice just cut; any address will do.
+    unsafe { vst1q_s32(y.as_mut_ptr(), v) }
+}
