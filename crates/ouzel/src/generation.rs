@@ -1,0 +1,232 @@
+//! An answer as it is made: an iterator of events.
+//!
+//! Each step computes one chunk of the prompt or one token, so a caller may stop between any two of them by not asking for more, and
+//! whatever was computed stays in the session. The last event carries what the answer took.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use ouzel_engine::{Sampler, TokenId};
+use ouzel_tokenizer::{OutputOptions, OutputParser};
+
+use crate::session::token_ids;
+use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason};
+
+/// Something that happened in an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A part of the prompt was computed.
+    Prompt {
+        /// Tokens done, those still held from before included.
+        done: usize,
+        /// Tokens in all.
+        total: usize,
+    },
+    /// Text that the model thinks; it is no part of the answer.
+    Thinking(String),
+    /// Text of the answer.
+    Answer(String),
+    /// A tool call, the raw text between its markers.
+    ToolCall {
+        /// The raw text.
+        raw: String,
+        /// False where the answer ended before the closing marker.
+        closed: bool,
+    },
+    /// The answer ended; nothing follows.
+    Done(Stats),
+}
+
+/// What a generation borrows from its session.
+pub(crate) struct Parts<'s> {
+    pub model: &'s Model,
+    pub engine: &'s mut ouzel_engine::Session,
+    pub tokens: &'s mut Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Prompt,
+    Answer,
+    Ended,
+}
+
+/// An answer in the making: `Iterator<Item = Result<Event, Error>>`. After an error nothing follows.
+pub struct Generation<'s> {
+    engine: &'s mut ouzel_engine::Session,
+    tokens: &'s mut Vec<u32>,
+    parser: OutputParser<'s>,
+    sampler: Sampler,
+    cancel: Cancel,
+    stop: Vec<String>,
+    max_new: usize,
+    prompt: Vec<u32>,
+    n_reused: usize,
+    n_new: usize,
+    phase: Phase,
+    before: ouzel_engine::Stats,
+    /// Events that one step gave and nobody took yet.
+    events: VecDeque<Event>,
+}
+
+impl<'s> Generation<'s> {
+    /// The tokens that the parts hold are a prefix of the prompt, and shorter.
+    pub(crate) fn new(
+        parts: Parts<'s>,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        cancel: &Cancel,
+    ) -> Result<Generation<'s>, Error> {
+        let output = OutputOptions {
+            stop_ids: parts.model.stop_ids()?.to_vec(),
+            stop_strings: options.stop.clone(),
+        };
+        Ok(Generation {
+            parser: OutputParser::new(parts.model.tokenizer()?, &output, &prompt),
+            sampler: Sampler::new(&options.sampler, parts.model.config().vocab_size),
+            cancel: cancel.clone(),
+            stop: output.stop_strings,
+            max_new: options.max_new as usize,
+            n_reused: parts.tokens.len(),
+            n_new: 0,
+            phase: Phase::Prompt,
+            before: *parts.engine.stats(),
+            events: VecDeque::new(),
+            engine: parts.engine,
+            tokens: parts.tokens,
+            prompt,
+        })
+    }
+
+    /// The seed that would give this answer again.
+    pub fn seed(&self) -> u64 {
+        self.sampler.seed()
+    }
+
+    /// Tokens of the prompt, and how many of them need no computing.
+    pub fn prompt_tokens(&self) -> (usize, usize) {
+        (self.prompt.len(), self.n_reused)
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        if self.cancel.is_cancelled() {
+            self.end(StopReason::Cancelled);
+            return Ok(());
+        }
+        match self.phase {
+            Phase::Prompt => self.read_chunk(),
+            Phase::Answer => self.write_token(),
+            Phase::Ended => Ok(()),
+        }
+    }
+
+    fn read_chunk(&mut self) -> Result<(), Error> {
+        let (done, total) = (self.tokens.len(), self.prompt.len());
+        let chunk = &self.prompt[done..total.min(done + self.engine.budget().chunk)];
+        self.engine
+            .prefill(&token_ids(chunk), &mut |_| ControlFlow::Continue(()))?;
+        self.tokens.extend(chunk);
+        let done = self.tokens.len();
+        self.events.push_back(Event::Prompt { done, total });
+        if done == total {
+            // Not earlier: the prefill has checked that every id is in the vocabulary.
+            self.sampler.observe_prompt(&token_ids(&self.prompt));
+            self.phase = Phase::Answer;
+        }
+        Ok(())
+    }
+
+    fn write_token(&mut self) -> Result<(), Error> {
+        if self.n_new == self.max_new {
+            self.end(StopReason::MaxNew);
+            return Ok(());
+        }
+        let id = self.sampler.sample(self.engine.logits());
+        self.sampler.observe(id);
+        self.n_new += 1;
+        let events = &mut self.events;
+        self.parser
+            .push(id.0, &mut |event| events.extend(owned(event)));
+        if let Some(reason) = self.parser.stopped() {
+            self.end(self.stop_reason(reason));
+        } else if self.n_new == self.max_new {
+            self.end(StopReason::MaxNew);
+        } else if self.engine.position() == self.engine.capacity() {
+            self.end(StopReason::ContextFull);
+        } else {
+            self.decode(id)?;
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, id: TokenId) -> Result<(), Error> {
+        self.engine.decode(id)?;
+        self.tokens.push(id.0);
+        Ok(())
+    }
+
+    fn stop_reason(&self, reason: ouzel_tokenizer::StopReason) -> StopReason {
+        match reason {
+            ouzel_tokenizer::StopReason::Token(id) => StopReason::StopId(id),
+            ouzel_tokenizer::StopReason::Text(index) => {
+                StopReason::StopText(self.stop[index].clone())
+            }
+        }
+    }
+
+    fn end(&mut self, stop: StopReason) {
+        let events = &mut self.events;
+        self.parser.finish(&mut |event| events.extend(owned(event)));
+        let engine = self.engine.stats().since(&self.before);
+        self.phase = Phase::Ended;
+        self.events.push_back(Event::Done(Stats {
+            prompt_tokens: self.prompt.len(),
+            reused_tokens: self.n_reused,
+            new_tokens: self.n_new,
+            stop,
+            prefill_tokens: engine.prefill_tokens,
+            prefill_time: engine.prefill_time,
+            decode_tokens: engine.decode_tokens,
+            decode_time: engine.decode_time,
+            disk_wait: engine.disk_wait,
+            hits: engine.hits,
+            misses: engine.misses,
+            bytes_read: engine.bytes_read,
+            peak_memory: ouzel_storage::peak_memory(),
+        }));
+    }
+}
+
+impl Iterator for Generation<'_> {
+    type Item = Result<Event, Error>;
+
+    fn next(&mut self) -> Option<Result<Event, Error>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(Ok(event));
+            }
+            if self.phase == Phase::Ended {
+                return None;
+            }
+            if let Err(error) = self.step() {
+                self.phase = Phase::Ended;
+                // After an error the engine may stand at position 0; what it no longer holds must not be reused.
+                self.tokens.truncate(self.engine.position());
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+fn owned(event: ouzel_tokenizer::Event<'_>) -> Option<Event> {
+    match event {
+        ouzel_tokenizer::Event::Answer(text) => Some(Event::Answer(text.to_owned())),
+        ouzel_tokenizer::Event::Thinking(text) => Some(Event::Thinking(text.to_owned())),
+        ouzel_tokenizer::Event::ToolCall { raw, closed } => Some(Event::ToolCall {
+            raw: raw.to_owned(),
+            closed,
+        }),
+        // The reason is asked for once all pieces are in the queue.
+        ouzel_tokenizer::Event::Stop(_) => None,
+    }
+}

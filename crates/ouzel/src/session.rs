@@ -1,0 +1,194 @@
+//! One conversation's context in memory.
+//!
+//! The session knows which tokens its KV cache holds. A prompt that begins with them costs only the rest, so a caller hands in the
+//! whole conversation each turn and keeps no state of its own. Where a prompt departs from what is held, the session rewinds to
+//! the last token that agrees; sliding layers forget, so after a long departure it starts again from the first token.
+
+use std::fmt;
+
+use ouzel_engine::{Budget, TokenId};
+
+use crate::generation::{Generation, Parts};
+use crate::score::Scorer;
+use crate::{Cancel, Error, GenerateOptions, Message, Model, Score};
+
+/// One context of tokens on one model, with all of its memory allocated.
+pub struct Session {
+    model: Model,
+    engine: ouzel_engine::Session,
+    /// The ids whose keys and values the engine holds; as many as its position.
+    tokens: Vec<u32>,
+}
+
+impl Session {
+    pub(crate) fn new(model: Model, engine: ouzel_engine::Session) -> Session {
+        let tokens = Vec::with_capacity(engine.capacity());
+        Session {
+            model,
+            engine,
+            tokens,
+        }
+    }
+
+    /// The model that the session runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// How the session's memory is spent.
+    pub fn budget(&self) -> &Budget {
+        self.engine.budget()
+    }
+
+    /// The computing session, for what is not a matter of text: instruction set, I/O mode, counts.
+    pub fn engine(&self) -> &ouzel_engine::Session {
+        &self.engine
+    }
+
+    /// The tokens that the session holds.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Tokens that the context can hold.
+    pub fn capacity(&self) -> usize {
+        self.engine.capacity()
+    }
+
+    /// Forgets all tokens. Experts in slots stay.
+    pub fn reset(&mut self) {
+        self.engine.reset();
+        self.tokens.clear();
+    }
+
+    /// The model's answer to a conversation, event by event.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), ouzel::Error> {
+    /// use ouzel::{Cancel, Event, GenerateOptions, Message, Model, Options};
+    ///
+    /// let options = Options::default();
+    /// let mut session = Model::open("model.gturbo", &options)?.session(&options)?;
+    /// let messages = [Message::user("What is a fieldfare?")];
+    /// for event in session.chat(&messages, &GenerateOptions::default(), &Cancel::new())? {
+    ///     if let Event::Answer(text) = event? {
+    ///         print!("{text}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ContextFull`], [`Error::EmptyPrompt`], [`Error::Text`] and [`Error::Conversation`]; nothing was changed then.
+    pub fn chat(
+        &mut self,
+        messages: &[Message],
+        options: &GenerateOptions,
+        cancel: &Cancel,
+    ) -> Result<Generation<'_>, Error> {
+        let prompt = self.model.chat_prompt(messages, options.thinking)?;
+        self.generate(prompt.ids, options, cancel)
+    }
+
+    /// How a text goes on, see [`Model::raw_prompt`].
+    ///
+    /// # Errors
+    /// As [`Session::chat`].
+    pub fn complete(
+        &mut self,
+        text: &str,
+        options: &GenerateOptions,
+        cancel: &Cancel,
+    ) -> Result<Generation<'_>, Error> {
+        let prompt = self.model.raw_prompt(text)?;
+        self.generate(prompt.ids, options, cancel)
+    }
+
+    /// How a prompt given as ids goes on.
+    ///
+    /// # Errors
+    /// As [`Session::chat`].
+    pub fn generate(
+        &mut self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        cancel: &Cancel,
+    ) -> Result<Generation<'_>, Error> {
+        // Everything that may be refused is asked before anything is changed.
+        self.check_fits(&prompt)?;
+        self.model.tokenizer()?;
+        self.model.stop_ids()?;
+        self.rewind_to(&prompt);
+        Generation::new(
+            Parts {
+                model: &self.model,
+                engine: &mut self.engine,
+                tokens: &mut self.tokens,
+            },
+            prompt,
+            options,
+            cancel,
+        )
+    }
+
+    /// How likely the model finds these ids, from an empty context on; `logits` sees the row `[vocab_size]` of each.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`], [`Error::ContextFull`], [`Error::Engine`].
+    pub fn score(
+        &mut self,
+        ids: &[u32],
+        logits: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<Score, Error> {
+        self.check_fits(ids)?;
+        self.reset();
+        let mut scorer = Scorer::new(ids);
+        let result = self
+            .engine
+            .prefill_all(&token_ids(ids), &mut |row, values| {
+                scorer.add(row, values);
+                logits(row, values);
+            });
+        // The session holds the sequence now, or nothing after an error.
+        self.tokens.extend(&ids[..self.engine.position()]);
+        result?;
+        Ok(scorer.finish())
+    }
+
+    fn check_fits(&self, prompt: &[u32]) -> Result<(), Error> {
+        if prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if prompt.len() > self.capacity() {
+            return Err(Error::ContextFull {
+                needed: prompt.len(),
+                capacity: self.capacity(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Keeps of the context what the prompt begins with, but for the prompt's last token: its logits are needed.
+    fn rewind_to(&mut self, prompt: &[u32]) {
+        let held = self.tokens.iter().zip(&prompt[..prompt.len() - 1]);
+        let n_common = held.take_while(|(a, b)| a == b).count();
+        if !self.engine.rewind(n_common) {
+            self.engine.reset();
+        }
+        self.tokens.truncate(self.engine.position());
+    }
+}
+
+pub(crate) fn token_ids(ids: &[u32]) -> Vec<TokenId> {
+    ids.iter().copied().map(TokenId).collect()
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("model", &self.model)
+            .field("n_tokens", &self.tokens.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! What an answer took, as values that a command line, a server or a page may show.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The model wrote this stop id.
+    StopId(u32),
+    /// The answer came to this stop string.
+    StopText(String),
+    /// The most new tokens were reached.
+    MaxNew,
+    /// The context is full.
+    ContextFull,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StopReason::StopId(_) => f.write_str("the model ended its answer"),
+            StopReason::StopText(text) => write!(f, "reached the stop string {text:?}"),
+            StopReason::MaxNew => f.write_str("reached --max-new"),
+            StopReason::ContextFull => f.write_str("the context is full"),
+            StopReason::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+/// What one answer took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stats {
+    /// Tokens of the prompt, the conversation so far included.
+    pub prompt_tokens: usize,
+    /// How many of them were still in the session and were not computed again.
+    pub reused_tokens: usize,
+    /// Tokens that the model wrote, a stop id included.
+    pub new_tokens: usize,
+    /// Why the answer ended.
+    pub stop: StopReason,
+    /// Tokens of the prompt that were computed.
+    pub prefill_tokens: u64,
+    /// Time spent on them.
+    pub prefill_time: Duration,
+    /// Tokens that went through decode: all new ones but the last.
+    pub decode_tokens: u64,
+    /// Time spent on the new tokens.
+    pub decode_time: Duration,
+    /// Time in which no expert was at hand to compute and one was being read.
+    pub disk_wait: Duration,
+    /// Chosen experts found in a slot.
+    pub hits: u64,
+    /// Chosen experts that had to be read.
+    pub misses: u64,
+    /// Bytes of experts read.
+    pub bytes_read: u64,
+    /// The most bytes that the process ever had resident; `None` where the system does not say.
+    pub peak_memory: Option<u64>,
+}
+
+impl Stats {
+    /// Prompt tokens computed in a second, or `None` where none were.
+    pub fn prefill_tokens_per_s(&self) -> Option<f64> {
+        per_second(self.prefill_tokens, self.prefill_time)
+    }
+
+    /// New tokens in a second, or `None` where there was at most one.
+    pub fn decode_tokens_per_s(&self) -> Option<f64> {
+        per_second(self.decode_tokens, self.decode_time)
+    }
+
+    /// The share of chosen experts that were found in a slot, or `None` before any was chosen.
+    pub fn hit_rate(&self) -> Option<f64> {
+        let chosen = self.hits + self.misses;
+        (chosen > 0).then(|| self.hits as f64 / chosen as f64)
+    }
+}
+
+fn per_second(n_tokens: u64, time: Duration) -> Option<f64> {
+    (n_tokens > 0 && !time.is_zero()).then(|| n_tokens as f64 / time.as_secs_f64())
+}
