@@ -6,6 +6,7 @@ use ouzel_format::safetensors::{Header, Index, TensorInfo};
 use ouzel_format::{CheckpointConfig, Sha256Hex};
 use ouzel_storage::Sha256;
 
+use crate::copy::BUFFER_BYTES;
 use crate::{InstallError, Source};
 
 /// The configuration of the checkpoint.
@@ -37,8 +38,6 @@ pub struct Checkpoint {
     pub side_files: Vec<(String, u64)>,
     /// Well-known files that are absent.
     pub missing: Vec<&'static str>,
-    /// A digest of all headers and of the configuration: the same checkpoint has the same.
-    pub fingerprint: Sha256Hex,
 }
 
 /// Files that go along if they are there, and whether their absence is worth a word.
@@ -52,15 +51,19 @@ const SIDE_FILES: [(&str, bool); 7] = [
     ("special_tokens_map.json", false),
 ];
 
+/// Whether an installation could need the file `name` of a folder.
+pub fn may_need(name: &str) -> bool {
+    let known = |&(side_file, _): &(&str, bool)| name == side_file;
+    name == INDEX || name.ends_with(".safetensors") || SIDE_FILES.iter().any(known)
+}
+
 impl Checkpoint {
     /// Reads the configuration and the headers.
     ///
     /// # Errors
     /// [`InstallError::Format`] for broken or unsupported files, [`InstallError::Source`] for missing ones.
     pub fn read(source: &dyn Source) -> Result<Checkpoint, InstallError> {
-        let mut fingerprint = Sha256::new();
         let config_bytes = read_small(source, CONFIG)?;
-        fingerprint.update(&config_bytes);
         let config =
             CheckpointConfig::parse(&config_bytes).map_err(InstallError::format(CONFIG))?;
 
@@ -68,8 +71,6 @@ impl Checkpoint {
         let mut tensors = BTreeMap::new();
         for shard in &shards {
             let (bytes, file_size) = header_bytes(source, shard)?;
-            fingerprint.update(shard.as_bytes());
-            fingerprint.update(&bytes);
             let header = Header::parse(&bytes, file_size).map_err(InstallError::format(shard))?;
             for info in header.tensors {
                 let name = info.name.clone();
@@ -108,7 +109,6 @@ impl Checkpoint {
             index_sha256,
             side_files,
             missing,
-            fingerprint: Sha256Hex::from_bytes(fingerprint.finish()),
         })
     }
 }
@@ -143,9 +143,19 @@ fn header_bytes(source: &dyn Source, shard: &str) -> Result<(Vec<u8>, u64), Inst
     source.read_at(shard, 0, &mut first[..at_hand])?;
     let header_size =
         Header::header_size(&first[..at_hand]).map_err(InstallError::format(shard))?;
-    let mut bytes = vec![0; header_size.min(file_size) as usize];
-    source.read_at(shard, 0, &mut bytes)?;
+    let bytes = read_start(source, shard, header_size.min(file_size))?;
     Ok((bytes, file_size))
+}
+
+/// The first `len` bytes of a file, which its caller found to be few enough to hold.
+fn read_start(source: &dyn Source, name: &str, len: u64) -> Result<Vec<u8>, InstallError> {
+    let mut bytes = vec![0; len as usize];
+    let mut offset = 0;
+    for part in bytes.chunks_mut(BUFFER_BYTES) {
+        source.read_at(name, offset, part)?;
+        offset += part.len() as u64;
+    }
+    Ok(bytes)
 }
 
 /// Every tensor that the index names must lie in the shard that it names.
@@ -180,7 +190,5 @@ fn read_small(source: &dyn Source, name: &str) -> Result<Vec<u8>, InstallError> 
             "has {size} bytes, more than {SMALL_FILE_BYTES}"
         )));
     }
-    let mut bytes = vec![0; size as usize];
-    source.read_at(name, 0, &mut bytes)?;
-    Ok(bytes)
+    read_start(source, name, size)
 }

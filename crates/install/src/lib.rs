@@ -8,6 +8,7 @@ mod checkpoint;
 mod copy;
 mod error;
 mod plan;
+mod shapes;
 mod source;
 mod stage;
 mod verify;
@@ -82,8 +83,9 @@ pub struct Installed {
 /// Installs `source` as the model directory `output`.
 ///
 /// # Errors
-/// [`InstallError::Exists`] and [`InstallError::NoRoom`] before anything is written, those of [`plan`] likewise; disk and source
-/// errors leave a partial directory from which the same call goes on.
+/// [`InstallError::Exists`], [`InstallError::NoRoom`] and [`InstallError::NotAModel`] (what would be replaced is no model) before
+/// anything is written, those of [`plan`] likewise; disk and source errors leave a partial directory from which the same call goes
+/// on.
 pub fn install(
     source: &dyn Source,
     disk: &dyn Disk,
@@ -104,8 +106,9 @@ pub fn install(
             path: output.to_owned(),
         });
     }
+    stage::check_replaceable(disk, output)?;
     check_room(disk, output, &plan)?;
-    let fingerprint = checkpoint.fingerprint;
+    let fingerprint = plan.fingerprint(source);
     let mut stage = Stage::open(disk, output, fingerprint, plan.expert_stride, &mut |_| {})?;
     let resumed_bytes = stage.finished_bytes();
     events(Event::Plan {

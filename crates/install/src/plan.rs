@@ -9,11 +9,12 @@ use ouzel_format::names::{self, Role};
 use ouzel_format::safetensors::TensorDtype;
 use ouzel_format::{
     ALIGNMENT, Arch, Dtype, ExpertLayout, ExpertPart, Extent, GROUP_SIZE, LayerLayout, Layout,
-    PartLayout, ResidentEntry, ResidentIndex, paths,
+    PartLayout, ResidentEntry, ResidentIndex, Sha256Hex, paths,
 };
+use ouzel_storage::Sha256;
 
-use crate::InstallError;
 use crate::checkpoint::{Checkpoint, SourceTensor};
+use crate::{InstallError, Source, shapes};
 
 /// Some bytes of a planned file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +82,37 @@ impl Plan {
     /// Bytes of all planned files.
     pub fn size(&self) -> u64 {
         self.files.iter().map(PlannedFile::size).sum()
+    }
+
+    /// A digest of what would be written: the same plan over the same versions of the same files has the same.
+    pub fn fingerprint(&self, source: &dyn Source) -> Sha256Hex {
+        let mut hash = Sha256::new();
+        let mut text = |text: &str| {
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        };
+        for name in &self.sources {
+            text(name);
+            text(&source.version(name));
+        }
+        for file in &self.files {
+            text(&file.path);
+            for piece in &file.pieces {
+                match piece {
+                    Piece::Bytes(bytes) => {
+                        let digest = Sha256Hex::from_bytes(Sha256::digest(bytes));
+                        text(&format!("bytes {digest}"));
+                    }
+                    Piece::Copy {
+                        source,
+                        offset,
+                        len,
+                    } => text(&format!("copy {source} {offset} {len}")),
+                    Piece::Zeros(len) => text(&format!("zeros {len}")),
+                }
+            }
+        }
+        Sha256Hex::from_bytes(hash.finish())
     }
 }
 
@@ -173,6 +205,7 @@ fn resident_file(
     let payload_start = ResidentIndex::size_for(order.iter().map(String::as_str))
         .map_err(InstallError::format(paths::WEIGHTS))?;
 
+    let expected_shapes = shapes::resident(arch);
     let mut offset = payload_start;
     let mut entries = Vec::with_capacity(order.len());
     let mut pieces = vec![Piece::Bytes(Vec::new())];
@@ -196,6 +229,11 @@ fn resident_file(
             }
             None => (small_shape(tensor)?, None, None),
         };
+        if let Some(expected) = expected_shapes.get(&name)
+            && (expected.shape != shape || expected.is_quantized != scales.is_some())
+        {
+            return Err(mismatch(tensor, expected.to_string()));
+        }
         entries.push(ResidentEntry {
             dtype: resident_dtype(tensor)?,
             name,

@@ -1,11 +1,11 @@
 //! Where a checkpoint comes from: a few named files that can be read at any place.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ouzel_storage::{IoMode, PositionedFile, StorageError};
 
-use crate::InstallError;
+use crate::{InstallError, checkpoint};
 
 /// A checkpoint. Names are those of its files, without folders.
 pub trait Source {
@@ -20,21 +20,37 @@ pub trait Source {
     /// # Errors
     /// [`InstallError::Source`] if the bytes cannot be had.
     fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<(), InstallError>;
+
+    /// What tells the file from another of the same name and size, such as the time of its last change. An installation that was
+    /// cut short goes on only with the files that it began with. Empty for files that never change.
+    fn version(&self, _name: &str) -> String {
+        String::new()
+    }
 }
 
 /// A checkpoint in a folder of this machine.
 #[derive(Debug)]
 pub struct LocalFolder {
     dir: PathBuf,
-    files: Vec<(String, PositionedFile)>,
+    files: Vec<LocalFile>,
+}
+
+#[derive(Debug)]
+struct LocalFile {
+    name: String,
+    file: PositionedFile,
+    modified: Option<SystemTime>,
 }
 
 impl LocalFolder {
     /// Opens every file of the folder that an installation could need.
     ///
     /// # Errors
-    /// [`InstallError::NotACheckpoint`] if there is no such folder or no `config.json` in it.
+    /// [`InstallError::NotACheckpoint`] if there is no such folder or no `config.json` in it, [`InstallError::Storage`] if a file of it
+    /// cannot be opened.
     pub fn open(dir: &Path) -> Result<LocalFolder, InstallError> {
+        // Resolved once, so that the same folder is the same source wherever the program is run from.
+        let dir = &std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
         let not_a_checkpoint = |reason: String| InstallError::NotACheckpoint {
             dir: dir.to_owned(),
             reason,
@@ -47,16 +63,18 @@ impl LocalFolder {
             let path = entry.path();
             // A name that is not UTF-8 is none that an installation knows.
             if let Some(name) = entry.file_name().to_str()
-                && path.is_file()
-                && File::open(&path).is_ok()
+                && checkpoint::may_need(name)
+                && let Ok(metadata) = path.metadata()
+                && metadata.is_file()
             {
-                files.push((
-                    name.to_owned(),
-                    PositionedFile::open(&path, IoMode::Buffered)?,
-                ));
+                files.push(LocalFile {
+                    name: name.to_owned(),
+                    file: PositionedFile::open(&path, IoMode::Buffered)?,
+                    modified: metadata.modified().ok(),
+                });
             }
         }
-        if !files.iter().any(|(name, _)| name == "config.json") {
+        if !files.iter().any(|file| file.name == checkpoint::CONFIG) {
             return Err(not_a_checkpoint("it has no config.json".to_owned()));
         }
         Ok(LocalFolder {
@@ -65,35 +83,37 @@ impl LocalFolder {
         })
     }
 
-    /// The folder as it was given.
+    /// The folder, without links.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    fn file(&self, name: &str) -> Option<&PositionedFile> {
-        self.files
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, file)| file)
+    fn file(&self, name: &str) -> Option<&LocalFile> {
+        self.files.iter().find(|file| file.name == name)
     }
 }
 
 impl Source for LocalFolder {
     fn files(&self) -> Vec<String> {
-        self.files.iter().map(|(name, _)| name.clone()).collect()
+        self.files.iter().map(|file| file.name.clone()).collect()
     }
 
     fn size(&self, name: &str) -> Option<u64> {
-        self.file(name).map(PositionedFile::len)
+        self.file(name).map(|file| file.file.len())
     }
 
     fn read_at(&self, name: &str, offset: u64, buf: &mut [u8]) -> Result<(), InstallError> {
         let file = self.file(name).ok_or_else(|| no_such_file(name))?;
-        file.read_exact_at(buf, offset)
-            .map_err(|error: StorageError| InstallError::Source {
-                file: name.to_owned(),
-                reason: error.to_string(),
-            })
+        file.file
+            .read_exact_at(buf, offset)
+            .map_err(|error| unreadable(name, &error))
+    }
+
+    fn version(&self, name: &str) -> String {
+        let file = self.file(name);
+        let modified = file.and_then(|file| file.modified);
+        let path = file.map(|file| file.file.path().to_owned());
+        format!("{path:?} {modified:?}")
     }
 }
 
@@ -139,6 +159,25 @@ impl Source for Embedded {
         })?;
         buf.copy_from_slice(range);
         Ok(())
+    }
+}
+
+/// Truncation is worded here: what to do about a checkpoint is another thing than about an installed model.
+fn unreadable(name: &str, error: &StorageError) -> InstallError {
+    let reason = match error {
+        StorageError::Truncated {
+            offset,
+            expected,
+            actual,
+            ..
+        } => format!(
+            "ends after {actual} of the {expected} bytes asked for at offset {offset}; copy or download it again"
+        ),
+        other => format!("cannot be read: {other}"),
+    };
+    InstallError::Source {
+        file: name.to_owned(),
+        reason,
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! For an output `M.gturbo` there may be, and only while an installation is under way or was cut short: `M.gturbo.partial`, the
 //! files so far; `M.gturbo.journal`, which of them are whole; and while `--overwrite` swaps, `M.gturbo.old`. A file
-//! counts as finished only after its bytes were made durable, and again only after its hash was compared.
+//! counts as finished only after its bytes were made durable, and again only after its hash was compared. The journal is
+//! removed last, so that it tells an `.old` of ours from a folder that a person named so. No folder is ever removed that holds
+//! anything but the files of a model.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +59,19 @@ impl<'a> Stage<'a> {
             fingerprint,
             finished: BTreeMap::new(),
         };
-        stage.restore_swapped()?;
+        let is_ours = disk.exists(&stage.journal());
+        if is_ours {
+            stage.restore_swapped()?;
+        }
+        for dir in [stage.partial(), stage.old(), output.to_owned()] {
+            check_replaceable(disk, &dir)?;
+        }
+        if disk.exists(&stage.old()) && disk.exists(output) {
+            return Err(in_the_way(
+                &stage.old(),
+                "is in the way of the old model, which is moved there",
+            ));
+        }
         let journal = stage
             .read_journal()?
             .filter(|_| disk.exists(&stage.partial()));
@@ -68,12 +82,27 @@ impl<'a> Stage<'a> {
                 disk.remove_file(&stage.journal())?;
             }
         }
-        for dir in ["", paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
-            disk.create_dir_all(&stage.partial().join(dir))?;
-        }
-        disk.sync_dir(&stage.partial())?;
-        disk.sync_dir(parent(output))?;
+        stage.make_folders()?;
         Ok(stage)
+    }
+
+    /// Makes the folders of the partial directory, and makes their names and those of the folders above them durable.
+    fn make_folders(&self) -> Result<(), InstallError> {
+        let partial = self.partial();
+        let new: Vec<&Path> = partial
+            .ancestors()
+            .skip(1)
+            .take_while(|dir| *dir != Path::new("") && !self.disk.exists(dir))
+            .collect();
+        for dir in ["", paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
+            self.disk.create_dir_all(&partial.join(dir))?;
+        }
+        self.disk.sync_dir(&partial)?;
+        self.disk.sync_dir(parent(&partial))?;
+        for dir in new {
+            self.disk.sync_dir(parent(dir))?;
+        }
+        Ok(())
     }
 
     /// Where a file of the directory is being built.
@@ -136,13 +165,13 @@ impl<'a> Stage<'a> {
     pub fn promote(self) -> Result<(), InstallError> {
         let old = self.old();
         if self.disk.exists(&self.output) {
-            self.disk.remove_dir_all(&old)?;
             self.disk.rename(&self.output, &old)?;
         }
         self.disk.rename(&self.partial(), &self.output)?;
         self.disk.sync_dir(parent(&self.output))?;
-        self.disk.remove_file(&self.journal())?;
         self.disk.remove_dir_all(&old)?;
+        self.disk.sync_dir(parent(&self.output))?;
+        self.disk.remove_file(&self.journal())?;
         self.disk.sync_dir(parent(&self.output))?;
         Ok(())
     }
@@ -233,6 +262,57 @@ impl<'a> Stage<'a> {
     fn old(&self) -> PathBuf {
         with_suffix(&self.output, ".old")
     }
+}
+
+/// What a model directory has at its top.
+const TOP_NAMES: [&str; 5] = [
+    paths::MANIFEST,
+    paths::RECEIPT,
+    paths::WEIGHTS,
+    paths::EXPERTS_DIR,
+    paths::TOKENIZER_DIR,
+];
+/// What file managers drop everywhere.
+const CLUTTER: [&str; 3] = [".DS_Store", "Thumbs.db", "desktop.ini"];
+
+/// Whether `path` may be removed when a model takes its place: it is absent, or a folder with nothing in it but a model's files,
+/// whole or damaged.
+///
+/// # Errors
+/// [`InstallError::NotAModel`] names what is there instead.
+pub fn check_replaceable(disk: &dyn Disk, path: &Path) -> Result<(), InstallError> {
+    let Some(names) = disk.names(path)? else {
+        return match disk.exists(path) {
+            true => Err(in_the_way(path, "is no folder")),
+            false => Ok(()),
+        };
+    };
+    let foreign = names.iter().find(|name| {
+        !name
+            .to_str()
+            .is_some_and(|name| TOP_NAMES.contains(&name) || CLUTTER.contains(&name))
+    });
+    match foreign {
+        None => Ok(()),
+        Some(name) => Err(in_the_way(
+            path,
+            &format!("holds {}, which is no part of a model", name.display()),
+        )),
+    }
+}
+
+fn in_the_way(path: &Path, what: &str) -> InstallError {
+    InstallError::NotAModel {
+        dir: path.to_owned(),
+        reason: format!("{what}, so it is not replaced; move it away or give another --output"),
+    }
+}
+
+/// What is known of an output that is not there: whether an installation of it was cut short.
+pub fn was_cut_short(disk: &dyn Disk, output: &Path) -> bool {
+    [".journal", ".partial"]
+        .iter()
+        .any(|suffix| disk.exists(&with_suffix(output, suffix)))
 }
 
 /// Bytes that an earlier run left for `output`, which need not be written or will be replaced.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use ouzel_format::{Checksums, FormatError, Layout, Manifest, paths};
-use ouzel_storage::Disk;
+use ouzel_format::{Checksums, FormatError, Layout, Manifest, Receipt, Sha256Hex, paths};
+use ouzel_storage::{Disk, Sha256};
 
 use crate::copy::{BUFFER_BYTES, hash_file};
-use crate::{Event, InstallError};
+use crate::{Event, InstallError, stage};
 
 /// What was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Verified {
 /// The largest small file read whole here; `format` has finer limits of its own.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
 
-/// Hashes every file that the manifest lists, and every expert that has a checksum.
+/// Hashes every file that the manifest lists, every expert that has a checksum, and the manifest itself where there is a receipt.
 ///
 /// # Errors
 /// [`InstallError::NotAModel`], [`InstallError::Format`], and [`InstallError::Damaged`] for the first file that differs.
@@ -35,7 +35,9 @@ pub fn verify_dir(
 ) -> Result<Verified, InstallError> {
     let read = |name: &str| read_small(disk, &dir.join(name));
     let Some(manifest_bytes) = read(paths::MANIFEST)? else {
-        let reason = if disk.exists(dir) {
+        let reason = if stage::was_cut_short(disk, dir) {
+            "its installation was cut short; run the same installation again, and it goes on where it stopped"
+        } else if disk.exists(dir) {
             "holds no manifest.json: it is another folder or an unfinished installation; run the installation again"
         } else {
             "does not exist; check the path"
@@ -47,6 +49,18 @@ pub fn verify_dir(
     };
     let parse_in = |name: &str| InstallError::format(&dir.join(name).display().to_string());
     let manifest = Manifest::parse(&manifest_bytes).map_err(parse_in(paths::MANIFEST))?;
+    if let Some(bytes) = read(paths::RECEIPT)? {
+        let receipt = Receipt::parse(&bytes).map_err(parse_in(paths::RECEIPT))?;
+        let actual = Sha256Hex::from_bytes(Sha256::digest(&manifest_bytes));
+        if receipt.manifest_sha256 != actual {
+            return Err(InstallError::Damaged {
+                path: dir.join(paths::MANIFEST),
+                what: "SHA-256, by verified-install.json",
+                expected: receipt.manifest_sha256.to_string(),
+                actual: actual.to_string(),
+            });
+        }
+    }
     let layout = required(&read, paths::LAYOUT, Layout::parse, dir)?;
     manifest
         .check_layout(&layout)

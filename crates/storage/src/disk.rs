@@ -1,5 +1,6 @@
 //! The disk that an installation writes to, as the few operations that it needs, so that a twin with faults can stand in.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -19,6 +20,9 @@ pub trait Disk {
 
     /// Whether there is a file or a folder at `path`.
     fn exists(&self, path: &Path) -> bool;
+
+    /// The names in a folder, in any order, or `None` if there is no folder at `path`.
+    fn names(&self, path: &Path) -> Result<Option<Vec<OsString>>, StorageError>;
 
     /// Makes a folder and those above it.
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError>;
@@ -118,6 +122,19 @@ impl Disk for OsDisk {
 
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+
+    fn names(&self, path: &Path) -> Result<Option<Vec<OsString>>, StorageError> {
+        let names = fs::read_dir(path).and_then(|entries| {
+            entries
+                .map(|entry| Ok(entry?.file_name()))
+                .collect::<io::Result<Vec<_>>>()
+        });
+        match names {
+            Ok(names) => Ok(Some(names)),
+            Err(error) if !path.is_dir() || error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StorageError::io("listing", path, source)),
+        }
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {

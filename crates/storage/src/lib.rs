@@ -5,6 +5,7 @@
 //! same functions. One of the two rooms where unsafe code may live.
 
 mod aligned;
+pub mod counting;
 mod disk;
 mod error;
 mod hash;

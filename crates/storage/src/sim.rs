@@ -412,6 +412,15 @@ impl Disk for SimDisk {
         self.state.borrow().find(path).is_some()
     }
 
+    fn names(&self, path: &Path) -> Result<Option<Vec<OsString>>, StorageError> {
+        self.alive(path)?;
+        let state = self.state.borrow();
+        Ok(match state.find(path).map(|id| &state.nodes[id]) {
+            Some(Node::Folder(folder)) => Some(folder.names.keys().cloned().collect()),
+            Some(Node::File(_)) | None => None,
+        })
+    }
+
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
         let mut state = self.state.borrow_mut();

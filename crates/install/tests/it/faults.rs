@@ -157,6 +157,9 @@ impl Disk for Lying {
     fn exists(&self, path: &Path) -> bool {
         self.0.exists(path)
     }
+    fn names(&self, path: &Path) -> Result<Option<Vec<std::ffi::OsString>>, StorageError> {
+        self.0.names(path)
+    }
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {
         self.0.create_dir_all(path)
     }

@@ -28,7 +28,7 @@ impl Random {
 fn step(disk: &dyn Disk, root: &Path, random: &mut Random) -> String {
     const DIRS: [&str; 3] = ["a", "b", "b/c"];
     const FILES: [&str; 4] = ["x", "a/x", "b/y", "b/c/z"];
-    let kind = random.below(8);
+    let kind = random.below(9);
     let dir = root.join(DIRS[random.below(3) as usize]);
     let file = root.join(FILES[random.below(4) as usize]);
     let other = file.with_file_name("w");
@@ -49,6 +49,11 @@ fn step(disk: &dyn Disk, root: &Path, random: &mut Random) -> String {
             disk.read_at(&file, n, &mut buf)
                 .map(|n| format!("{:?}", &buf[..n]))
         }
+        7 => disk.names(&dir).map(|names| {
+            let mut names = names.unwrap_or_default();
+            names.sort();
+            format!("{names:?}")
+        }),
         _ => disk
             .file_len(&file)
             .map(|len| format!("{len:?} {} {}", disk.exists(&file), disk.exists(&dir))),

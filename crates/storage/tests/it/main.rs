@@ -1,5 +1,10 @@
 //! Reads, locks, maps and disks, through the door.
 
+use ouzel_storage::counting::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
 mod disks;
 mod reads;
 mod small;

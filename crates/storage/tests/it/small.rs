@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ouzel_storage::counting::{Counts, count};
 use ouzel_storage::{
     AlignedBuf, DirLock, Mmap, Sha256, StorageError, Xxh3, free_memory, free_space, peak_memory,
     xxh3_64,
@@ -89,5 +90,28 @@ fn the_system_knows_its_memory_and_its_disk() {
     assert!(
         after > 64 << 20 && after >= before,
         "{before}, then {after}"
+    );
+}
+
+#[test]
+fn allocations_are_counted() {
+    let ((), none) = count(|| ());
+    assert_eq!(
+        none,
+        Counts {
+            n_allocations: 0,
+            peak_bytes: 0
+        }
+    );
+    let (kept, counts) = count(|| {
+        drop(vec![0_u8; 1000]);
+        vec![0_u8; 600]
+    });
+    assert_eq!(counts.n_allocations, 2);
+    assert_eq!(counts.peak_bytes, 1000);
+    let ((), counts) = count(|| drop(kept));
+    assert_eq!(
+        counts.peak_bytes, 0,
+        "releasing what was held before is no use of memory"
     );
 }
