@@ -22,12 +22,12 @@ pub enum Error {
     /// There is nothing to answer.
     #[error("the prompt is empty; give at least one word")]
     EmptyPrompt,
-    /// The prompt does not fit the context. Nothing was changed.
+    /// The prompt and one token of an answer do not fit the context. Nothing was changed.
     #[error(
-        "the prompt needs {needed} tokens and the context has {capacity}; shorten it or give a larger --max-context"
+        "{needed} tokens are needed and the context has {capacity}; shorten the prompt or give a larger --max-context"
     )]
     ContextFull {
-        /// Tokens of the prompt, the conversation so far included.
+        /// Tokens of the prompt, the conversation so far included, and one for the answer.
         needed: usize,
         /// Tokens that the context holds.
         capacity: usize,

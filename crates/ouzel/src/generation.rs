@@ -129,7 +129,6 @@ impl<'s> Generation<'s> {
         let done = self.tokens.len();
         self.events.push_back(Event::Prompt { done, total });
         if done == total {
-            // Not earlier: the prefill has checked that every id is in the vocabulary.
             self.sampler.observe_prompt(&token_ids(&self.prompt));
             self.phase = Phase::Answer;
         }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use ouzel_engine::{Budget, TokenId};
+use ouzel_engine::{Budget, EngineError, TokenId};
 
 use crate::generation::{Generation, Parts};
 use crate::score::Scorer;
@@ -108,15 +108,15 @@ impl Session {
     /// How a prompt given as ids goes on.
     ///
     /// # Errors
-    /// As [`Session::chat`].
+    /// As [`Session::chat`]; [`Error::Engine`] for an id outside the vocabulary, before anything was changed.
     pub fn generate(
         &mut self,
         prompt: Vec<u32>,
         options: &GenerateOptions,
         cancel: &Cancel,
     ) -> Result<Generation<'_>, Error> {
-        // Everything that may be refused is asked before anything is changed.
-        self.check_fits(&prompt)?;
+        // Everything that may be refused is asked before anything is changed. An answer needs room for one token at least.
+        self.check_fits(&prompt, prompt.len() + 1)?;
         self.model.tokenizer()?;
         self.model.stop_ids()?;
         self.rewind_to(&prompt);
@@ -141,7 +141,7 @@ impl Session {
         ids: &[u32],
         logits: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<Score, Error> {
-        self.check_fits(ids)?;
+        self.check_fits(ids, ids.len())?;
         self.reset();
         let mut scorer = Scorer::new(ids);
         let result = self
@@ -156,15 +156,17 @@ impl Session {
         Ok(scorer.finish())
     }
 
-    fn check_fits(&self, prompt: &[u32]) -> Result<(), Error> {
-        if prompt.is_empty() {
+    fn check_fits(&self, ids: &[u32], needed: usize) -> Result<(), Error> {
+        if ids.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        if prompt.len() > self.capacity() {
-            return Err(Error::ContextFull {
-                needed: prompt.len(),
-                capacity: self.capacity(),
-            });
+        let vocab_size = self.model.config().vocab_size;
+        if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(EngineError::UnknownToken { id, vocab_size }.into());
+        }
+        let capacity = self.capacity();
+        if needed > capacity {
+            return Err(Error::ContextFull { needed, capacity });
         }
         Ok(())
     }
