@@ -44,6 +44,31 @@ fn a_conversation_begins_anew_where_nothing_agrees() {
 }
 
 #[test]
+fn a_departure_that_sliding_layers_forgot_starts_again_and_answers_the_same() {
+    let options = Options {
+        max_context: Some(1024),
+        ..options()
+    };
+    let window = model().config().sliding_window;
+    let fresh = || model().session(&options).expect("the demo loads");
+    let text = "A thrush is a songbird. ".repeat(window / 5);
+    let long = [Message::user(text + "What is a thrush?")];
+    let short = [Message::user(
+        "A thrush is a songbird. What is a fieldfare?",
+    )];
+    let mut warm = fresh();
+    let few = GenerateOptions {
+        max_new: 8,
+        ..greedy()
+    };
+    let (_, stats) = ask(&mut warm, &long, &few);
+    assert!(stats.prompt_tokens > window, "{}", stats.prompt_tokens);
+    let (answer, stats) = ask(&mut warm, &short, &few);
+    assert_eq!(stats.reused_tokens, 0);
+    assert_eq!(answer, ask(&mut fresh(), &short, &few).0);
+}
+
+#[test]
 fn a_cancelled_answer_ends_between_two_tokens_and_can_be_had_again() {
     let mut session = session();
     let messages = [Message::user(FIRST)];
