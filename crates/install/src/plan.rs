@@ -196,6 +196,15 @@ fn resident_file(
     let mut names_of_entries = Vec::new();
     for (name, tensor) in &checkpoint.tensors {
         let role = names::known_role(name).map_err(InstallError::format(&tensor.shard))?;
+        if let Role::Expert { layer, .. } = role
+            && layer >= arch.num_layers
+        {
+            let n = arch.num_layers;
+            return Err(mismatch(
+                tensor,
+                format!("only the {n} layers of config.json"),
+            ));
+        }
         if role == Role::Resident && !is_companion(checkpoint, name) {
             names_of_entries.push(name.clone());
         }

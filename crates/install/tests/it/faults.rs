@@ -4,17 +4,18 @@
 use std::path::Path;
 
 use ouzel_format::paths;
-use ouzel_install::{InstallError, InstallOptions, install, verify_dir};
+use ouzel_install::{InstallError, InstallOptions, Installed, Source, install, verify_dir};
 use ouzel_storage::sim::SimDisk;
 use ouzel_storage::{Disk, StorageError};
 
+use crate::synthetic::Synthetic;
 use crate::{checkpoint, disk, install_on, output};
 
-const CHECKPOINT: &str = "testdata/tiny-b/mlx";
+const CHECKPOINT: &str = "testdata/tiny-a/mlx";
 /// Changes of a whole installation of the test model, at most; the loop ends earlier, when an installation survives.
 const MAX_CHANGES: u64 = 2000;
-/// The seed of what a power cut leaves, by the number of the change.
-const SEED: u64 = 7;
+/// Seeds of what a power cut leaves; the number of the change is added. A failure prints their sum.
+const SEEDS: [u64; 3] = [7, 100_007, 200_007];
 
 fn payload(disk: &SimDisk) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut files = disk.files_below(&output());
@@ -38,25 +39,26 @@ fn a_disk_that_dies_at_any_change_leaves_something_that_the_next_run_completes()
     let mut n_resumed = 0;
     for n in 0..MAX_CHANGES {
         let dying = disk().dying_at(n);
-        let outcome = install(
-            &source,
-            &dying,
-            &output(),
-            &InstallOptions::default(),
-            &mut |_| {},
-        );
-        let survived = outcome.is_ok();
-        let left = dying.after_power_cut(SEED + n);
-        if left.exists(&output().join(paths::MANIFEST)) {
-            verify_dir(&left, &output(), &mut |_| {})
-                .unwrap_or_else(|error| panic!("change {n}: {error}"));
+        let survived = try_install(&source, &dying, &InstallOptions::default()).is_ok();
+        for seed in SEEDS.map(|seed| seed + n) {
+            let left = dying.after_power_cut(seed);
+            let looks_complete = left.exists(&output().join(paths::MANIFEST));
+            assert!(
+                looks_complete || !survived,
+                "change {n}, seed {seed}: a finished installation is gone"
+            );
+            if looks_complete {
+                verify_dir(&left, &output(), &mut |_| {})
+                    .unwrap_or_else(|error| panic!("change {n}, seed {seed}: {error}"));
+            }
+            let again = try_install(&source, &left, &overwrite())
+                .unwrap_or_else(|error| panic!("change {n}, seed {seed}: {error}"));
+            n_resumed += u64::from(again.resumed_bytes > 0);
+            assert_eq!(payload(&left), expected, "change {n}, seed {seed}");
+            assert_only_the_model(&left, n);
         }
-        let again = install(&source, &left, &output(), &overwrite(), &mut |_| {})
-            .unwrap_or_else(|error| panic!("change {n}: {error}"));
-        n_resumed += u64::from(again.resumed_bytes > 0);
-        assert_eq!(payload(&left), expected, "change {n}");
-        assert_only_the_model(&left, n);
         if survived {
+            println!("{n} changes, {n_resumed} installations resumed");
             assert!(n_resumed > 0, "no run went on where another had stopped");
             return;
         }
@@ -67,27 +69,86 @@ fn a_disk_that_dies_at_any_change_leaves_something_that_the_next_run_completes()
 #[test]
 fn replacing_a_model_never_loses_it() {
     let source = checkpoint(CHECKPOINT);
-    let other = checkpoint("testdata/tiny-a/mlx");
+    let other = checkpoint("testdata/tiny-b/mlx");
     for n in 0..MAX_CHANGES {
         let disk = disk();
         install_on(&disk, &other);
         let dying = disk.dying_at(n);
-        let survived = install(&source, &dying, &output(), &overwrite(), &mut |_| {}).is_ok();
-        let left = dying.after_power_cut(SEED + n);
-        // The old one or the new one is whole, in its place or one rename away from it.
-        let aside = Path::new("models/model.gturbo.old");
-        let whole = [output().as_path(), aside]
-            .iter()
-            .any(|dir| verify_dir(&left, dir, &mut |_| {}).is_ok());
-        assert!(whole, "change {n}");
-        install(&source, &left, &output(), &overwrite(), &mut |_| {})
-            .unwrap_or_else(|error| panic!("change {n}: {error}"));
-        assert_only_the_model(&left, n);
+        let survived = try_install(&source, &dying, &overwrite()).is_ok();
+        for seed in SEEDS.map(|seed| seed + n) {
+            let left = dying.after_power_cut(seed);
+            // The old one or the new one is whole, in its place or one rename away from it.
+            let aside = Path::new("models/model.gturbo.old");
+            let whole = [output().as_path(), aside]
+                .iter()
+                .any(|dir| verify_dir(&left, dir, &mut |_| {}).is_ok());
+            assert!(whole, "change {n}, seed {seed}");
+            try_install(&source, &left, &overwrite())
+                .unwrap_or_else(|error| panic!("change {n}, seed {seed}: {error}"));
+            verify_dir(&left, &output(), &mut |_| {}).expect("the new model");
+            assert_only_the_model(&left, n);
+        }
         if survived {
             return;
         }
     }
     panic!("an installation makes more than {MAX_CHANGES} changes");
+}
+
+#[test]
+fn after_one_failed_change_the_same_call_goes_on() {
+    let source = checkpoint(CHECKPOINT);
+    let healthy = disk();
+    install_on(&healthy, &source);
+    let expected = payload(&healthy);
+    for n in 0..MAX_CHANGES {
+        let failing = disk().failing_at(n);
+        let options = InstallOptions::default();
+        let outcome = try_install(&source, &failing, &options);
+        if outcome.is_err() {
+            try_install(&source, &failing, &overwrite())
+                .unwrap_or_else(|error| panic!("change {n}: {error}"));
+        }
+        assert_eq!(payload(&failing), expected, "change {n}");
+        assert_only_the_model(&failing, n);
+        if outcome.is_ok() {
+            return;
+        }
+    }
+    panic!("an installation makes more than {MAX_CHANGES} changes");
+}
+
+/// A fine-tune has its base's shapes, so its headers are the same; only its bytes and its version differ.
+#[test]
+fn two_checkpoints_are_never_mixed() {
+    let model = Synthetic::from("testdata/tiny-a/mlx");
+    let mut tuned = model.clone();
+    for tensor in &mut tuned.tensors {
+        tensor.bytes.reverse();
+    }
+    let (mut base, mut tuned) = (model.single(), tuned.single());
+    (base.version, tuned.version) = ("monday".to_owned(), "tuesday".to_owned());
+    let healthy = disk();
+    install_on(&healthy, &tuned);
+    for n in 0..MAX_CHANGES {
+        let dying = disk().dying_at(n);
+        let survived = try_install(&base, &dying, &InstallOptions::default()).is_ok();
+        let left = dying.after_power_cut(SEEDS[0] + n);
+        try_install(&tuned, &left, &overwrite()).expect("healthy");
+        assert_eq!(payload(&left), payload(&healthy), "change {n}");
+        if survived {
+            return;
+        }
+    }
+    panic!("an installation makes more than {MAX_CHANGES} changes");
+}
+
+fn try_install(
+    source: &dyn Source,
+    disk: &SimDisk,
+    options: &InstallOptions,
+) -> Result<Installed, InstallError> {
+    install(source, disk, &output(), options, &mut |_| {})
 }
 
 fn assert_only_the_model(disk: &SimDisk, n: u64) {
@@ -116,7 +177,7 @@ fn a_full_disk_is_refused_before_anything_is_written_or_reported_as_full() {
     assert!(small.files_below(Path::new("models")).is_empty());
 
     // A disk whose free space was overstated fills up on the way, and the next run goes on.
-    let lying = Lying(disk().with_capacity(2 << 20));
+    let lying = Lying(disk().with_capacity(600 << 10));
     let error = install(
         &source,
         &lying,
@@ -129,7 +190,7 @@ fn a_full_disk_is_refused_before_anything_is_written_or_reported_as_full() {
         matches!(error, InstallError::Storage(StorageError::NoSpace { .. })),
         "{error}"
     );
-    let healthy = lying.0.after_power_cut(SEED);
+    let healthy = lying.0.after_power_cut(SEEDS[0]);
     let again = install(
         &source,
         &healthy,

@@ -1,14 +1,22 @@
 //! Installing the test models and the demo model: the bytes that come out, and what is left when the disk fails.
 
+mod arrangements;
 mod faults;
 mod layout;
+mod memory;
 mod refusals;
+mod synthetic;
+mod verification;
 
 use std::path::{Path, PathBuf};
 
 use ouzel_install::{InstallOptions, Installed, LocalFolder, Source, install};
 use ouzel_storage::Disk;
+use ouzel_storage::counting::CountingAllocator;
 use ouzel_storage::sim::SimDisk;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The checkpoints of this repository.
 pub const CHECKPOINTS: [&str; 3] = ["testdata/tiny-a/mlx", "testdata/tiny-b/mlx", "models/demo"];

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use ouzel_format::safetensors::TensorDtype;
 use ouzel_install::{Event, InstallOptions, LocalFolder, install, verify_dir};
-use ouzel_storage::OsDisk;
+use ouzel_storage::Disk;
 
+use crate::synthetic::Synthetic;
 use crate::{checkpoint, disk, install_on, output};
 
 type Change = Box<dyn Fn(&Path)>;
@@ -147,14 +149,190 @@ fn missing_texts_are_warned_of() {
     );
 }
 
+type Damage = fn(&mut Synthetic);
+
+/// Each case: a part of the error that says what is wrong, and the damage.
+const DAMAGED_TENSORS: [(&str, Damage); 17] = [
+    ("the tensor speech_tower.x is of no known kind", |model| {
+        model.add("speech_tower.x");
+    }),
+    ("experts.gate_up_proj is of no known kind", |model| {
+        model.add("language_model.model.layers.0.experts.gate_up_proj");
+    }),
+    (
+        "layers.1.pre_feedforward_layernorm_2.weight is missing",
+        |model| {
+            model.remove("layers.1.pre_feedforward_layernorm_2.weight");
+        },
+    ),
+    ("model.norm.weight is missing", |model| {
+        model.remove("language_model.model.norm.weight");
+    }),
+    (
+        "layers.2.experts.switch_glu.up_proj.weight is missing",
+        |model| {
+            model.remove("layers.2.experts.switch_glu.up_proj.weight");
+        },
+    ),
+    ("switch_glu.down_proj.biases is missing", |model| {
+        model.remove("layers.0.experts.switch_glu.down_proj.biases");
+    }),
+    ("layers.0.self_attn.q_proj.weight", |model| {
+        model.remove("layers.0.self_attn.q_proj.scales");
+    }),
+    ("expected quantized [128, 128]", |model| {
+        // Half of the heads.
+        for suffix in ["weight", "scales", "biases"] {
+            let tensor = model.tensor(&format!("layers.0.self_attn.q_proj.{suffix}"));
+            tensor.shape[0] /= 2;
+            tensor.bytes.truncate(tensor.bytes.len() / 2);
+        }
+    }),
+    ("expected plain [128]", |model| {
+        let norm = model.tensor("layers.0.input_layernorm.weight");
+        norm.shape = vec![64];
+        norm.bytes.truncate(128);
+    }),
+    ("expected quantized [8, 128]", |model| {
+        // A router that nobody quantized.
+        model.remove("layers.0.router.proj.scales");
+        model.remove("layers.0.router.proj.biases");
+        let router = model.tensor("layers.0.router.proj.weight");
+        router.dtype = TensorDtype::F32;
+        router.bytes.resize(8 * 128 * 4, 0);
+        router.shape = vec![8, 128];
+    }),
+    ("[8, 64, 128] unpacked", |model| {
+        // Half of the experts.
+        for suffix in ["weight", "scales", "biases"] {
+            let tensor = model.tensor(&format!("layers.3.experts.switch_glu.gate_proj.{suffix}"));
+            tensor.shape[0] /= 2;
+            tensor.bytes.truncate(tensor.bytes.len() / 2);
+        }
+    }),
+    ("BF16 scales and biases", |model| {
+        model.tensor("layers.0.mlp.up_proj.scales").dtype = TensorDtype::F16;
+    }),
+    ("BF16 scales and biases", |model| {
+        let biases = model.tensor("layers.0.mlp.up_proj.biases");
+        biases.shape[0] /= 2;
+        biases.bytes.truncate(biases.bytes.len() / 2);
+    }),
+    ("neither 4 nor 8 bits", |model| {
+        let weights = model.tensor("layers.0.mlp.up_proj.weight");
+        let last = weights.shape.len() - 1;
+        weights.shape[last] /= 4;
+        weights.bytes.truncate(weights.bytes.len() / 4);
+    }),
+    ("8-bit", |model| {
+        // Eight bits where the configuration says four.
+        let weights = model.tensor("layers.0.mlp.down_proj.weight");
+        let last = weights.shape.len() - 1;
+        weights.shape[last] *= 2;
+        weights.bytes.resize(weights.bytes.len() * 2, 0);
+    }),
+    ("expected only the 6 layers of config.json", |model| {
+        for suffix in ["weight", "scales", "biases"] {
+            model.add(&format!(
+                "language_model.model.layers.9.experts.switch_glu.up_proj.{suffix}"
+            ));
+        }
+    }),
+    ("rope_type", |model| {
+        model.config["text_config"]["rope_parameters"]["full_attention"]["rope_type"] =
+            "yarn".into();
+    }),
+];
+
 #[test]
-fn a_folder_that_is_no_model_does_not_verify() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    for path in [dir.path().to_owned(), dir.path().join("absent")] {
-        let error = verify_dir(&OsDisk, &path, &mut |_| {}).expect_err("no model");
+fn tensors_that_disagree_with_the_configuration_are_named() {
+    let whole = Synthetic::from("testdata/tiny-a/mlx");
+    for (named, damage) in DAMAGED_TENSORS {
+        let mut model = whole.clone();
+        damage(&mut model);
+        let disk = disk();
+        let options = InstallOptions::default();
+        let error = install(&model.single(), &disk, &output(), &options, &mut |_| {})
+            .expect_err(named)
+            .to_string();
+        assert!(error.contains(named), "expected {named:?} in: {error}");
+        assert!(!error.contains('\n'), "more than a line: {error}");
         assert!(
-            error.to_string().contains(&*path.to_string_lossy()),
-            "{error}"
+            disk.files_below(Path::new("models")).is_empty(),
+            "{named}: something was written"
         );
+    }
+}
+
+#[test]
+fn a_tensor_that_two_shards_hold_is_refused() {
+    let model = Synthetic::from("testdata/tiny-a/mlx");
+    let mut source = model.scattered(1, 2);
+    let shard = "model-00001-of-00002.safetensors";
+    let copy = source.files[shard].clone();
+    source
+        .files
+        .insert("model-00002-of-00002.safetensors".to_owned(), copy);
+    let options = InstallOptions::default();
+    let error = install(&source, &disk(), &output(), &options, &mut |_| {})
+        .expect_err("two copies")
+        .to_string();
+    assert!(error.contains(shard), "{error}");
+}
+
+fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
+    let parent = path.parent().expect("a path with a folder");
+    disk.create_dir_all(parent).expect("healthy");
+    let mut file = disk.create(path).expect("healthy");
+    file.write_all(bytes).expect("healthy");
+    file.sync().expect("healthy");
+}
+
+/// With `--overwrite`, a folder that is no model is still not removed, whichever of the three places it is in.
+#[test]
+fn only_a_model_is_replaced() {
+    let source = checkpoint("testdata/tiny-a/mlx");
+    let overwrite = InstallOptions {
+        overwrite: true,
+        ..InstallOptions::default()
+    };
+    for place in ["model.gturbo", "model.gturbo.partial", "model.gturbo.old"] {
+        let disk = disk();
+        let letter = Path::new("models").join(place).join("letter.txt");
+        write(&disk, &letter, b"dear");
+        let before = disk.files_below(Path::new("models"));
+        let error = install(&source, &disk, &output(), &overwrite, &mut |_| {})
+            .expect_err("a letter is there")
+            .to_string();
+        assert!(error.contains("letter.txt"), "{error}");
+        assert_eq!(disk.files_below(Path::new("models")), before);
+    }
+    // A model of the user's own beside the one that is replaced.
+    let disk = disk();
+    install_on(&disk, &source);
+    write(
+        &disk,
+        Path::new("models/model.gturbo.old/manifest.json"),
+        b"{}",
+    );
+    let before = disk.files_below(Path::new("models"));
+    let error = install(&source, &disk, &output(), &overwrite, &mut |_| {})
+        .expect_err("it is not ours")
+        .to_string();
+    assert!(error.contains("model.gturbo.old"), "{error}");
+    assert_eq!(disk.files_below(Path::new("models")), before);
+    // A file.
+    let disk = crate::disk();
+    write(&disk, &output(), b"a file");
+    let error = install(&source, &disk, &output(), &overwrite, &mut |_| {})
+        .expect_err("a file is there")
+        .to_string();
+    assert!(error.contains("is no folder"), "{error}");
+    // A damaged model, an empty folder, and what file managers leave are replaced.
+    for rest in ["model.gturbo/manifest.json", "model.gturbo/.DS_Store"] {
+        let disk = crate::disk();
+        write(&disk, &Path::new("models").join(rest), b"{");
+        install(&source, &disk, &output(), &overwrite, &mut |_| {}).expect(rest);
+        verify_dir(&disk, &output(), &mut |_| {}).expect(rest);
     }
 }

@@ -1,0 +1,49 @@
+//! How much memory an installation takes: one buffer and the tables, whatever the weights weigh.
+
+use std::path::Path;
+
+use ouzel_install::{BUFFER_BYTES, InstallOptions, Source, install, verify_dir};
+use ouzel_storage::OsDisk;
+use ouzel_storage::counting::count;
+
+use crate::checkpoint;
+use crate::synthetic::Hollow;
+
+/// The buffer (a second one when hashing again), and the tables of models with a few hundred tensors and experts.
+const SMALL_PEAK_BYTES: u64 = BUFFER_BYTES as u64 + (3 << 20);
+/// The tables of 3,840 experts are larger: the layout alone is 8 MB of JSON.
+const FULL_PEAK_BYTES: u64 = 32 << 20;
+
+fn peak_bytes(source: &dyn Source, dir: &Path) -> (u64, u64) {
+    let output = dir.join("model.gturbo");
+    let options = InstallOptions::default();
+    let (installed, installing) =
+        count(|| install(source, &OsDisk, &output, &options, &mut |_| {}));
+    let bytes = installed.expect("an installation").bytes;
+    let (verified, verifying) = count(|| verify_dir(&OsDisk, &output, &mut |_| {}));
+    verified.expect("a model");
+    println!(
+        "{bytes} bytes installed with {} bytes at once, verified with {}",
+        installing.peak_bytes, verifying.peak_bytes
+    );
+    (installing.peak_bytes, verifying.peak_bytes)
+}
+
+#[test]
+fn memory_does_not_grow_with_the_weights() {
+    for path in ["testdata/tiny-b/mlx", "models/demo"] {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (installing, verifying) = peak_bytes(&checkpoint(path), dir.path());
+        assert!(installing > BUFFER_BYTES as u64, "nothing was counted");
+        assert!(installing <= SMALL_PEAK_BYTES, "{path}: {installing}");
+        assert!(verifying <= SMALL_PEAK_BYTES, "{path}: {verifying}");
+    }
+}
+
+#[test]
+fn the_tables_of_the_full_topology_fit() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let (installing, verifying) = peak_bytes(&Hollow::new(30, 128), dir.path());
+    assert!(installing <= FULL_PEAK_BYTES, "{installing}");
+    assert!(verifying <= FULL_PEAK_BYTES, "{verifying}");
+}
