@@ -157,7 +157,7 @@ impl Config {
                     ),
                 ));
             }
-            if shape.head_dim % 2 != 0 {
+            if !shape.head_dim.is_multiple_of(2) {
                 return Err(unsupported(
                     "an odd head dimension",
                     format!("layer {l} has {}", shape.head_dim),

@@ -53,7 +53,7 @@ impl QuantRef {
         };
         let group_bytes = n / 64 * 2;
         let groups_fit = tensor.scales.len() == group_bytes && tensor.biases.len() == group_bytes;
-        (groups_fit && tensor.n_in % 64 == 0).then_some(QuantRef { bits, tensor })
+        (groups_fit && tensor.n_in.is_multiple_of(64)).then_some(QuantRef { bits, tensor })
     }
 
     /// The matrix, in the bytes that its ranges mean.

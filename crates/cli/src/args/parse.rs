@@ -1,0 +1,86 @@
+//! Values of flags: sizes with units, numbers in their ranges. Each error says what would be allowed.
+
+use clap::builder::RangedU64ValueParser;
+
+/// The largest count of tokens or slots that any model here could have a use for.
+const MAX_COUNT: u64 = 1 << 20;
+/// The largest memory size: more than any machine has, and far from overflow.
+const MAX_SIZE: f64 = (1_u64 << 50) as f64;
+
+const UNITS: [(&str, u64); 7] = [
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("b", 1),
+];
+
+/// A count from `low` to 1,048,576.
+pub fn count(low: u64) -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::<u32>::new().range(low..=MAX_COUNT)
+}
+
+/// Bytes: a number and a unit, as in `2GiB` or `1500MB`; a whole number alone is bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    let expected = "expected a size such as 2GiB, 1.5GiB or 800MB (units KiB, MiB, GiB, KB, MB, GB), at most 1048576GiB";
+    let lower = text.trim().to_ascii_lowercase();
+    let unit = UNITS.iter().find(|(unit, _)| lower.ends_with(unit));
+    let (number, factor) = match unit {
+        Some((unit, factor)) => (lower[..lower.len() - unit.len()].trim_end(), *factor),
+        None => (lower.as_str(), 1),
+    };
+    let is_plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let bytes = number.parse::<f64>().unwrap_or(f64::NAN) * factor as f64;
+    if !is_plain || !(1.0..=MAX_SIZE).contains(&bytes) {
+        return Err(expected.to_owned());
+    }
+    Ok(bytes as u64)
+}
+
+fn number(text: &str, is_allowed: impl Fn(f32) -> bool, expected: &str) -> Result<f32, String> {
+    let value = text.parse::<f32>().ok().filter(|value| is_allowed(*value));
+    value.ok_or_else(|| format!("expected {expected}"))
+}
+
+/// 0 to 10.
+pub fn temperature(text: &str) -> Result<f32, String> {
+    number(text, |x| (0.0..=10.0).contains(&x), "a number from 0 to 10")
+}
+
+/// Above 0, to 1.
+pub fn top_p(text: &str) -> Result<f32, String> {
+    number(
+        text,
+        |x| x > 0.0 && x <= 1.0,
+        "a number above 0 and at most 1",
+    )
+}
+
+/// 0 to 1.
+pub fn probability(text: &str) -> Result<f32, String> {
+    number(text, |x| (0.0..=1.0).contains(&x), "a number from 0 to 1")
+}
+
+/// Above 0, to 10.
+pub fn repetition_penalty(text: &str) -> Result<f32, String> {
+    number(
+        text,
+        |x| x > 0.0 && x <= 10.0,
+        "a number above 0 and at most 10",
+    )
+}
+
+/// -2 to 2.
+pub fn penalty(text: &str) -> Result<f32, String> {
+    number(text, |x| (-2.0..=2.0).contains(&x), "a number from -2 to 2")
+}
+
+/// Any text but the empty one, which would end every answer.
+pub fn stop_string(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("expected a text that is not empty".to_owned());
+    }
+    Ok(text.to_owned())
+}

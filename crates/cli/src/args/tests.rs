@@ -1,0 +1,115 @@
+use clap::{CommandFactory, Parser};
+
+use super::parse::size;
+use super::*;
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn sizes_have_units() {
+    let cases = [
+        ("2GiB", Some(2 << 30)),
+        ("1.5GiB", Some(3 << 29)),
+        ("512 MiB", Some(512 << 20)),
+        ("64kib", Some(64 << 10)),
+        ("2GB", Some(2_000_000_000)),
+        ("800MB", Some(800_000_000)),
+        ("1KB", Some(1_000)),
+        ("123", Some(123)),
+        ("7B", Some(7)),
+        ("1048576GiB", Some(1 << 50)),
+        ("1048577GiB", None),
+        ("0", None),
+        ("0GiB", None),
+        ("-1GiB", None),
+        ("2G", None),
+        ("GiB", None),
+        ("", None),
+        ("1e3MB", None),
+        ("inf", None),
+        ("nan", None),
+        ("2 TiB", None),
+        ("1.2.3GB", None),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(size(text).ok(), expected, "{text:?}");
+    }
+}
+
+/// The flags of `generate` with one more argument, or two.
+fn generate(more: &[&str]) -> Result<GenerateArgs, clap::Error> {
+    let args = ["ouzel", "generate", "Hello"].iter().chain(more);
+    match Cli::try_parse_from(args)?.command {
+        Command::Generate(args) => Ok(args),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_design() {
+    let args = generate(&[]).expect("no flag is needed");
+    let options = args.sampling.options(0.2);
+    assert_eq!(options, GenerateOptions::default());
+    assert_eq!(args.session.options(Precision::Fast), Options::default());
+}
+
+#[test]
+fn both_sides_of_every_limit() {
+    let cases: [(&str, &[&str], &[&str]); 13] = [
+        ("--max-new", &["1", "1048576"], &["0", "1048577", "-1", "x"]),
+        (
+            "--temperature",
+            &["0", "10", "0.2"],
+            &["-0.1", "10.1", "nan", "inf", "hot"],
+        ),
+        ("--top-k", &["0", "1048576"], &["-1", "1048577"]),
+        ("--top-p", &["0.001", "1"], &["0", "1.001", "nan"]),
+        ("--min-p", &["0", "1"], &["-0.1", "1.1", "nan"]),
+        (
+            "--repetition-penalty",
+            &["0.1", "10"],
+            &["0", "10.5", "nan"],
+        ),
+        ("--presence-penalty", &["-2", "2"], &["-2.1", "2.1"]),
+        ("--frequency-penalty", &["-2", "2"], &["-2.1", "2.1"]),
+        (
+            "--seed",
+            &["0", "18446744073709551615"],
+            &["-1", "18446744073709551616"],
+        ),
+        (
+            "--max-context",
+            &["1", "1048576"],
+            &["0", "1048577", "99999999999999999999"],
+        ),
+        ("--slots", &["0", "1048576"], &["-1", "1048577"]),
+        ("--chunk", &["1", "1048576"], &["0", "1048577"]),
+        ("--threads", &["1", "1024"], &["0", "1025"]),
+    ];
+    for (flag, allowed, refused) in cases {
+        for value in allowed {
+            if let Err(error) = generate(&[flag, value]) {
+                panic!("{flag} {value}: {error}");
+            }
+        }
+        for value in refused {
+            assert!(generate(&[flag, value]).is_err(), "{flag} {value}");
+        }
+    }
+    assert!(generate(&["--stop", ""]).is_err());
+    assert!(generate(&["--io", "fast"]).is_err());
+    assert!(generate(&["--memory", "2G"]).is_err());
+}
+
+#[test]
+fn exactly_one_input() {
+    assert!(Cli::try_parse_from(["ouzel", "generate"]).is_err());
+    assert!(generate(&["--prompt", "x"]).is_err());
+    assert!(generate(&["--messages-file", "x"]).is_err());
+    assert!(Cli::try_parse_from(["ouzel", "generate", "--prompt", "--x"]).is_ok());
+    assert!(Cli::try_parse_from(["ouzel", "eval"]).is_err());
+    assert!(Cli::try_parse_from(["ouzel", "eval", "a", "--model", "b", "--text", "c"]).is_err());
+}

@@ -1,0 +1,11 @@
+//! One module a command.
+
+pub mod chat;
+pub mod eval;
+pub mod generate;
+pub mod inspect;
+pub mod install;
+pub mod tokenize;
+pub mod verify;
+
+mod answer;

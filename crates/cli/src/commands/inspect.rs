@@ -1,0 +1,95 @@
+//! `ouzel inspect`: what a model holds and how its memory would be spent.
+
+use std::fmt::Write;
+
+use ouzel::{Error, Model};
+
+use crate::args::InspectArgs;
+use crate::models;
+use crate::output::write;
+use crate::report::{self, bytes};
+
+/// Runs the command.
+pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
+    let chosen = models::choose(&args.model.model())?;
+    let options = chosen.complete(args.session.options(args.precision));
+    let model = chosen.open(&options)?;
+    write(&describe(&model))?;
+    let budget = model.plan_budget(&options)?;
+    let slots = budget.total_slots();
+    let n_layers = model.config().n_layers() as u64;
+    write(&format!(
+        "\nmemory of a session, of {} allowed:\n{}smallest that would do: {}\nexperts in memory: {slots} of {} ({:.1} a layer)\n",
+        bytes(budget.memory_bytes),
+        report::budget(&budget),
+        bytes(budget.smallest_bytes),
+        model.config().n_experts as u64 * n_layers,
+        slots as f64 / n_layers as f64,
+    ))
+}
+
+fn describe(model: &Model) -> String {
+    let (config, manifest) = (model.config(), model.manifest());
+    let n_full = manifest
+        .arch
+        .full_attention_layer_mask
+        .iter()
+        .filter(|full| **full)
+        .count();
+    let n_experts = config.n_experts as u64 * config.n_layers() as u64;
+    let size: u64 = manifest.files.values().map(|file| file.size).sum();
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{what:<14} {value}");
+    };
+    line("model", manifest.model_id.clone());
+    line("directory", model.dir().display().to_string());
+    line(
+        "files",
+        format!("{}, {}", manifest.files.len(), bytes(size)),
+    );
+    line(
+        "layers",
+        format!(
+            "{}: {} sliding over {} tokens, {n_full} full",
+            config.n_layers(),
+            config.n_layers() - n_full,
+            config.sliding_window
+        ),
+    );
+    line("hidden size", config.hidden_size.to_string());
+    line(
+        "experts",
+        format!(
+            "{} a layer, {} for each token, {} each, {} in all",
+            config.n_experts,
+            config.experts_per_token,
+            bytes(manifest.expert_stride),
+            bytes(manifest.expert_stride * n_experts)
+        ),
+    );
+    line("vocabulary", config.vocab_size.to_string());
+    line("context", format!("at most {} tokens", config.max_position));
+    line(
+        "tokenizer",
+        presence(
+            model
+                .tokenizer()
+                .map(|t| format!("{} in memory", bytes(t.resident_bytes() as u64))),
+        ),
+    );
+    line(
+        "chat template",
+        presence(model.template().map(|_| "yes".to_owned())),
+    );
+    line(
+        "stop ids",
+        presence(model.stop_ids().map(|ids| format!("{ids:?}"))),
+    );
+    text
+}
+
+fn presence(part: Result<String, Error>) -> String {
+    part.unwrap_or_else(|error| format!("no: {error}"))
+}

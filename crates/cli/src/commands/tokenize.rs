@@ -1,0 +1,44 @@
+//! `ouzel tokenize` and `ouzel detokenize`: text to token ids and back.
+
+use std::path::Path;
+
+use ouzel::{Model, Options};
+use serde_json::json;
+
+use crate::args::{DetokenizeArgs, ModelArgs, TokenizeArgs};
+use crate::exit::usage;
+use crate::output::{input_name, read_input, utf8, write, write_json};
+use crate::{messages, models};
+
+/// Runs `tokenize`.
+pub fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
+    if let Some(path) = &args.chat {
+        let input = messages::read_input_of_template(path)?;
+        let prompt = open(&args.model.model())?.render(input)?;
+        return write_json(&json!({"text": prompt.text, "ids": prompt.ids}));
+    }
+    let model = open(&args.model.model())?;
+    let stdin = Path::new("-");
+    let text = utf8(read_input(stdin)?, &input_name(stdin))?;
+    write_json(&model.tokenizer()?.encode(&text))
+}
+
+/// Runs `detokenize`.
+pub fn run_reverse(args: &DetokenizeArgs) -> anyhow::Result<()> {
+    let model = open(&args.model.model())?;
+    let stdin = Path::new("-");
+    let ids: Vec<u32> = messages::parse(&input_name(stdin), &read_input(stdin)?)?;
+    let tokenizer = model.tokenizer()?;
+    let n = tokenizer.vocab_size();
+    if let Some((at, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= n) {
+        return Err(usage(format!(
+            "token id {id} at place {at} is not in the vocabulary of {n}"
+        )));
+    }
+    write(&tokenizer.decode(&ids, false))
+}
+
+fn open(args: &ModelArgs) -> anyhow::Result<Model> {
+    let chosen = models::choose(args)?;
+    chosen.open(&chosen.complete(Options::default()))
+}

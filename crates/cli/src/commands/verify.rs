@@ -1,0 +1,37 @@
+//! `ouzel verify`: every file of a model is hashed again.
+
+use ouzel_install::{Event, verify_dir};
+use ouzel_storage::OsDisk;
+
+use crate::args::VerifyArgs;
+use crate::models;
+use crate::output::write;
+use crate::progress::Progress;
+use crate::report::bytes;
+
+/// Runs the command.
+pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
+    let chosen = models::choose(&args.model.model())?;
+    let progress = Progress::bytes("verifying", quiet);
+    let verified = verify_dir(&OsDisk, &chosen.dir, &mut |event| match event {
+        Event::Plan {
+            total_bytes,
+            done_bytes,
+        } => progress.set(done_bytes, total_bytes),
+        Event::Wrote { bytes } => progress.add(bytes),
+        Event::Missing { .. } => {}
+    })?;
+    progress.clear();
+    let checksums = if verified.has_checksums {
+        "and every expert"
+    } else {
+        "(its experts have no checksums)"
+    };
+    write(&format!(
+        "{}: {} {checksums} as installed: {} files, {}\n",
+        chosen.dir.display(),
+        verified.model_id,
+        verified.n_files,
+        bytes(verified.bytes)
+    ))
+}

@@ -1,0 +1,193 @@
+//! Where models, compiled tokenizers and the history lie, and which model is meant.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use directories::ProjectDirs;
+use ouzel::{Model, Options};
+
+use crate::args::ModelArgs;
+use crate::demo;
+use crate::exit::{CliError, usage};
+use crate::output::note;
+
+/// The extension of model directories.
+const EXTENSION: &str = "gturbo";
+
+/// The user's folders.
+#[derive(Debug)]
+pub struct Places {
+    /// Where models are installed.
+    pub models: PathBuf,
+    /// Where compiled tokenizers are kept.
+    pub cache: Option<PathBuf>,
+    /// The lines typed in conversations.
+    pub history: Option<PathBuf>,
+}
+
+impl Places {
+    /// The folders of this user, unless the environment or the flag names others.
+    pub fn find(models_dir: Option<&Path>) -> anyhow::Result<Places> {
+        let dirs = ProjectDirs::from("", "", "ouzel");
+        let variable = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let models = models_dir
+            .map(Path::to_owned)
+            .or_else(|| variable("OUZEL_MODELS"))
+            .or_else(|| {
+                dirs.as_ref()
+                    .map(|dirs| dirs.data_local_dir().join("models"))
+            })
+            .ok_or_else(|| {
+                usage("this user has no home folder; name one for models with --models-dir DIR")
+            })?;
+        Ok(Places {
+            models,
+            cache: variable("OUZEL_CACHE")
+                .or_else(|| dirs.as_ref().map(|dirs| dirs.cache_dir().to_owned())),
+            history: dirs.map(|dirs| dirs.data_local_dir().join("history.txt")),
+        })
+    }
+
+    /// The models installed here, by name.
+    fn installed(&self) -> Vec<(String, PathBuf)> {
+        let entries = fs::read_dir(&self.models).into_iter().flatten().flatten();
+        let mut models: Vec<_> = entries
+            .map(|entry| entry.path())
+            .filter(|path| {
+                path.extension() == Some(OsStr::new(EXTENSION))
+                    && path.join("manifest.json").is_file()
+            })
+            .filter(|path| !demo::is_demo(path))
+            .filter_map(|path| Some((path.file_stem()?.to_str()?.to_owned(), path)))
+            .collect();
+        models.sort();
+        models
+    }
+
+    /// Where a model of this name is installed.
+    pub fn path_of(&self, name: &OsStr) -> PathBuf {
+        let mut file = name.to_owned();
+        file.push(".");
+        file.push(EXTENSION);
+        self.models.join(file)
+    }
+}
+
+/// A model directory, and whether it is the bundled one, which has defaults of its own.
+#[derive(Debug)]
+pub struct Chosen {
+    pub dir: PathBuf,
+    pub is_demo: bool,
+    places: Places,
+}
+
+/// Finds the model that is meant; unpacks the bundled one where need be.
+pub fn choose(args: &ModelArgs) -> anyhow::Result<Chosen> {
+    let places = Places::find(args.models_dir.as_deref())?;
+    match args.model.as_deref() {
+        Some(name) if name == "demo" => bundled(places),
+        Some(name) => named(name, places),
+        None => default(places),
+    }
+}
+
+fn bundled(places: Places) -> anyhow::Result<Chosen> {
+    let dir = demo::unpack(&places.models)
+        .context("cannot unpack the bundled model; --models-dir names another folder for it")?;
+    Ok(Chosen {
+        dir,
+        is_demo: true,
+        places,
+    })
+}
+
+fn default(places: Places) -> anyhow::Result<Chosen> {
+    let mut installed = places.installed();
+    if installed.len() > 1 {
+        return Err(usage(format!(
+            "several models are installed; name one with --model: {}",
+            names(&installed)
+        )));
+    }
+    match installed.pop() {
+        Some((_, dir)) => Ok(Chosen {
+            dir,
+            is_demo: false,
+            places,
+        }),
+        None => {
+            note(
+                "this is the bundled 47M dictionary model; `ouzel install --from DIR` brings the real one",
+            );
+            bundled(places)
+        }
+    }
+}
+
+/// A name is a path where there is something at that path, or where it could be nothing else.
+fn named(name: &OsStr, places: Places) -> anyhow::Result<Chosen> {
+    let path = Path::new(name);
+    let installed = places.path_of(name);
+    let is_path = path.components().count() > 1
+        || path.extension() == Some(OsStr::new(EXTENSION))
+        || path.is_dir();
+    let dir = if is_path {
+        path.to_owned()
+    } else if installed.exists() {
+        installed
+    } else {
+        let known = places.installed();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            names(&known)
+        };
+        return Err(CliError::NoModel(format!(
+            "there is no folder {path:?} and no model of this name in {}; installed: {known}; `demo` is always there",
+            places.models.display()
+        ))
+        .into());
+    };
+    Ok(Chosen {
+        dir,
+        is_demo: false,
+        places,
+    })
+}
+
+fn names(installed: &[(String, PathBuf)]) -> String {
+    let names: Vec<_> = installed.iter().map(|(name, _)| name.as_str()).collect();
+    names.join(", ")
+}
+
+impl Chosen {
+    /// Completes the options: the cache, and the bundled model's own defaults.
+    pub fn complete(&self, mut options: Options) -> Options {
+        options.cache_dir = self.places.cache.clone();
+        if self.is_demo && options.slots.is_none() && options.memory.is_none() {
+            options.slots = Some(demo::SLOTS);
+        }
+        options
+    }
+
+    /// The temperature where none was given.
+    pub fn temperature(&self) -> f32 {
+        if self.is_demo { 0.0 } else { 0.2 }
+    }
+
+    /// Where the lines of conversations are kept.
+    pub fn history(&self) -> Option<&Path> {
+        self.places.history.as_deref()
+    }
+
+    /// Opens the directory.
+    pub fn open(&self, options: &Options) -> anyhow::Result<Model> {
+        Ok(Model::open(&self.dir, options)?)
+    }
+}
