@@ -1,22 +1,22 @@
 //! Attention of the query heads that share a kv head, over blocks of keys.
 //!
-//! Keys are taken in blocks of [`KEY_BLOCK`] that start at absolute positions, however they are cut into segments. A block computes its own
-//! maximum `m`, sum `s` of `e^(score - m)` and weighted values `a`, and is merged into the running partial in ascending order:
-//! `m' = max(m, m_b)`, `s' = s e^(m - m') + s_b e^(m_b - m')`, likewise `a'`. Spans of positions computed apart and
-//! merged by [`merge_partials`] follow the same rule.
+//! Keys are taken in blocks of [`KEY_BLOCK`] that start at absolute positions, however they are cut into segments, in ascending order. A
+//! block raises the running maximum `m` to its own, scales the running sum and values by `e^(m - m')`, and adds its weights
+//! `e^(score - m')` and weighted values, key by key. Spans of positions computed apart are merged by [`merge_partials`].
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use half::f16;
 
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{F, LANES, add, fma, largest, map, max, mul, sum};
+use crate::lanes::{F, LANES, add, fma, largest, map, max, mul, piece, sum};
 use crate::math::{exp, exp1};
 
 /// Keys of a block.
 pub const KEY_BLOCK: usize = 64;
-/// Query heads that share one pass over a block.
-const TILE_HEADS: usize = 4;
+/// Keys whose values share each load and store of a sum.
+const KEYS: usize = 4;
 
 /// Rows of keys or values, `[n, head_dim]`, contiguous.
 #[derive(Clone, Copy, Debug)]
@@ -91,12 +91,12 @@ pub fn attend(isa: Isa, op: &Attend<'_>, partial: &mut [f32]) {
         KvRows::F32(_) => isa.run(AttendRows::<f32> {
             op,
             partial,
-            rows: f32_rows,
+            element: PhantomData,
         }),
         KvRows::F16(_) => isa.run(AttendRows::<f16> {
             op,
             partial,
-            rows: f16_rows,
+            element: PhantomData,
         }),
     }
 }
@@ -133,10 +133,18 @@ fn check_segments(op: &Attend<'_>) {
 
 /// A type of keys and values.
 trait Element: Copy {
+    fn rows<'a>(rows: &KvRows<'a>) -> &'a [Self];
     fn widen<L: Lanes>(lanes: L, x: &[Self; LANES]) -> F;
 }
 
 impl Element for f32 {
+    fn rows<'a>(rows: &KvRows<'a>) -> &'a [f32] {
+        match rows {
+            KvRows::F32(rows) => rows,
+            KvRows::F16(_) => panic!("keys and values are of different types"),
+        }
+    }
+
     #[inline(always)]
     fn widen<L: Lanes>(_: L, x: &[f32; LANES]) -> F {
         *x
@@ -144,36 +152,29 @@ impl Element for f32 {
 }
 
 impl Element for f16 {
+    fn rows<'a>(rows: &KvRows<'a>) -> &'a [f16] {
+        match rows {
+            KvRows::F16(rows) => rows,
+            KvRows::F32(_) => panic!("keys and values are of different types"),
+        }
+    }
+
     #[inline(always)]
     fn widen<L: Lanes>(lanes: L, x: &[f16; LANES]) -> F {
         lanes.widen(x)
     }
 }
 
-fn f32_rows<'a>(rows: KvRows<'a>) -> &'a [f32] {
-    match rows {
-        KvRows::F32(rows) => rows,
-        KvRows::F16(_) => panic!("keys and values are of different types"),
-    }
-}
-
-fn f16_rows<'a>(rows: KvRows<'a>) -> &'a [f16] {
-    match rows {
-        KvRows::F16(rows) => rows,
-        KvRows::F32(_) => panic!("keys and values are of different types"),
-    }
-}
-
 struct AttendRows<'a, T> {
     op: &'a Attend<'a>,
     partial: &'a mut [f32],
-    rows: for<'r> fn(KvRows<'r>) -> &'r [T],
+    element: PhantomData<T>,
 }
 
-/// A tile of query heads at work.
-struct Tile<'a, const HEADS: usize> {
-    d: usize,
-    q: [&'a [f32]; HEADS],
+/// Some of the query heads, and their part of the partial.
+struct Heads<'a> {
+    /// `[HEADS, d]`.
+    q: &'a [f32],
     maxima: &'a mut [f32],
     sums: &'a mut [f32],
     /// `[HEADS, d]`.
@@ -185,7 +186,7 @@ impl<T: Element> Op for AttendRows<'_, T> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let AttendRows { op, partial, rows } = self;
+        let AttendRows { op, partial, .. } = self;
         let d = op.head_dim;
         let g = op.q.len() / d;
         let (maxima, rest) = partial.split_at_mut(g);
@@ -193,104 +194,98 @@ impl<T: Element> Op for AttendRows<'_, T> {
         maxima.fill(f32::NEG_INFINITY);
         sums.fill(0.0);
         values.fill(0.0);
-        let mut block = op.visible.start / KEY_BLOCK * KEY_BLOCK;
-        while block < op.visible.end {
-            let seen = op.visible.start.max(block)..op.visible.end.min(block + KEY_BLOCK);
+        let mut start = op.visible.start;
+        while start < op.visible.end {
+            let block = start / KEY_BLOCK * KEY_BLOCK;
+            let seen = start..op.visible.end.min(block + KEY_BLOCK);
             let mut h = 0;
             while h < g {
-                let n = if g - h >= TILE_HEADS { TILE_HEADS } else { 1 };
-                let (maxima, sums) = (&mut maxima[h..h + n], &mut sums[h..h + n]);
-                let values = &mut values[h * d..(h + n) * d];
-                if n == TILE_HEADS {
-                    let q = std::array::from_fn(|i| &op.q[(h + i) * d..(h + i + 1) * d]);
-                    let tile = Tile::<TILE_HEADS> {
-                        d,
-                        q,
-                        maxima,
-                        sums,
-                        values,
-                    };
-                    attend_block(lanes, op.segments, rows, block, seen.clone(), tile);
-                } else {
-                    let q = [&op.q[h * d..(h + 1) * d]];
-                    let tile = Tile::<1> {
-                        d,
-                        q,
-                        maxima,
-                        sums,
-                        values,
-                    };
-                    attend_block(lanes, op.segments, rows, block, seen.clone(), tile);
+                let n = tile_heads(g - h);
+                let heads = Heads {
+                    q: &op.q[h * d..(h + n) * d],
+                    maxima: &mut maxima[h..h + n],
+                    sums: &mut sums[h..h + n],
+                    values: &mut values[h * d..(h + n) * d],
+                };
+                match n {
+                    4 => attend_block::<L, T, 4>(lanes, op, &seen, heads),
+                    2 => attend_block::<L, T, 2>(lanes, op, &seen, heads),
+                    _ => attend_block::<L, T, 1>(lanes, op, &seen, heads),
                 }
                 h += n;
             }
-            block += KEY_BLOCK;
+            start = seen.end;
         }
     }
 }
 
-/// Merges the block of keys that starts at `block` into the partial of a tile; `seen` are its visible positions.
+/// Query heads that share one pass over a block, of `n` that are left.
+fn tile_heads(n: usize) -> usize {
+    match n {
+        4.. => 4,
+        2 | 3 => 2,
+        _ => 1,
+    }
+}
+
+/// Merges the visible keys `seen` of one block into the partial of some heads.
 #[inline(always)]
 fn attend_block<L: Lanes, T: Element, const HEADS: usize>(
     lanes: L,
-    segments: &[KvSegment<'_>],
-    rows: for<'r> fn(KvRows<'r>) -> &'r [T],
-    block: usize,
-    seen: Range<usize>,
-    tile: Tile<'_, HEADS>,
+    op: &Attend<'_>,
+    seen: &Range<usize>,
+    heads: Heads<'_>,
 ) {
+    let d = op.head_dim;
+    let block = seen.start / KEY_BLOCK * KEY_BLOCK;
+    let q: [&[f32]; HEADS] = std::array::from_fn(|h| &heads.q[h * d..(h + 1) * d]);
     let mut weights = [[f32::NEG_INFINITY; KEY_BLOCK]; HEADS];
-    for_each_run(segments, seen.clone(), tile.d, |range, first| {
-        let keys = &rows(segments[range.0].keys)[range.1];
-        score(lanes, keys, &tile.q, first - block, &mut weights);
-    });
-    let mut factors = [(0.0, 0.0); HEADS];
-    for (h, weights) in weights.iter_mut().enumerate() {
-        factors[h] = weigh(weights, &mut tile.maxima[h], &mut tile.sums[h]);
+    let mut next = seen.start;
+    for segment in op.segments {
+        let run = run_of(segment, d, next..seen.end);
+        score(
+            lanes,
+            &T::rows(&segment.keys)[run.clone()],
+            &q,
+            next - block,
+            &mut weights,
+        );
+        next += run.len() / d;
     }
-    for c in 0..tile.d / LANES {
-        let mut acc = [[0.0; LANES]; HEADS];
-        for_each_run(segments, seen.clone(), tile.d, |range, first| {
-            let values = &rows(segments[range.0].values)[range.1];
-            gather(
-                lanes,
-                values,
-                (c, tile.d),
-                &weights,
-                first - block,
-                &mut acc,
-            );
-        });
-        for (h, acc) in acc.into_iter().enumerate() {
-            let (old, new) = factors[h];
-            let at = h * tile.d + c * LANES;
-            let y = &mut tile.values[at..at + LANES];
-            for (y, a) in y.iter_mut().zip(acc) {
-                *y = a.mul_add(new, *y * old);
+    for (h, weights) in weights.iter_mut().enumerate() {
+        let old = weigh(weights, &mut heads.maxima[h], &mut heads.sums[h]);
+        if old != 1.0 {
+            for y in heads.values[h * d..(h + 1) * d].as_chunks_mut::<LANES>().0 {
+                *y = map(*y, |y| y * old);
             }
         }
     }
+    let mut next = seen.start;
+    for segment in op.segments {
+        let run = run_of(segment, d, next..seen.end);
+        let rows = &T::rows(&segment.values)[run.clone()];
+        let mut at = next - block;
+        for four in rows.chunks_exact(KEYS * d) {
+            add_values::<L, T, HEADS, KEYS>(lanes, four, d, (&weights, at), heads.values);
+            at += KEYS;
+        }
+        for one in rows.chunks_exact(KEYS * d).remainder().chunks_exact(d) {
+            add_values::<L, T, HEADS, 1>(lanes, one, d, (&weights, at), heads.values);
+            at += 1;
+        }
+        next += run.len() / d;
+    }
 }
 
-/// Calls `f((segment, elements of its rows), first position)` for each run of `seen` that lies in one segment, ascending.
-#[inline(always)]
-fn for_each_run(
-    segments: &[KvSegment<'_>],
-    seen: Range<usize>,
-    d: usize,
-    mut f: impl FnMut((usize, Range<usize>), usize),
-) {
-    let mut next = seen.start;
-    for (i, segment) in segments.iter().enumerate() {
-        let end = seen
-            .end
-            .min(segment.first_position + segment.keys.len() / d);
-        if next < end {
-            let first = next - segment.first_position;
-            f((i, first * d..(end - segment.first_position) * d), next);
-            next = end;
-        }
+/// The elements of a segment's rows that belong to `wanted`, whose start is not before the segment.
+fn run_of(segment: &KvSegment<'_>, d: usize, wanted: Range<usize>) -> Range<usize> {
+    let end = wanted
+        .end
+        .min(segment.first_position + segment.keys.len() / d);
+    if end <= wanted.start {
+        return 0..0;
     }
+    (wanted.start - segment.first_position) * d..(end - segment.first_position) * d
 }
 
 /// Scores of consecutive keys, the first at `at` in the block.
@@ -307,26 +302,22 @@ fn score<L: Lanes, T: Element, const HEADS: usize>(
         let mut acc = [[0.0; LANES]; HEADS];
         for (c, key) in key.as_chunks::<LANES>().0.iter().enumerate() {
             let key = T::widen(lanes, key);
-            for (acc, q) in acc.iter_mut().zip(q) {
-                *acc = fma(key, q.as_chunks::<LANES>().0[c], *acc);
+            for h in 0..HEADS {
+                acc[h] = fma(key, piece(q[h], c), acc[h]);
             }
         }
-        for (scores, acc) in scores.iter_mut().zip(acc) {
-            scores[at + i] = sum(acc);
+        for h in 0..HEADS {
+            scores[h][at + i] = sum(acc[h]);
         }
     }
 }
 
-/// Turns a block's scores into weights, updates the running maximum and sum, and returns what the running values and the block's
-/// values are multiplied by.
+/// Turns a block's scores into weights `e^(score - max)`, updates the running maximum and sum, and returns what the
+/// running values are to be multiplied by.
 #[inline(always)]
-fn weigh(
-    scores: &mut [f32; KEY_BLOCK],
-    running_max: &mut f32,
-    running_sum: &mut f32,
-) -> (f32, f32) {
+fn weigh(scores: &mut [f32; KEY_BLOCK], running_max: &mut f32, running_sum: &mut f32) -> f32 {
     let pieces = scores.as_chunks_mut::<LANES>().0;
-    let mut highest = [f32::NEG_INFINITY; LANES];
+    let mut highest = [*running_max; LANES];
     for piece in pieces.iter() {
         highest = max(*piece, highest);
     }
@@ -336,9 +327,36 @@ fn weigh(
         *piece = exp(map(*piece, |score| score - highest));
         total = add(total, *piece);
     }
-    let (old, new) = merge_factors(running_max, highest);
-    *running_sum = sum(total).mul_add(new, *running_sum * old);
-    (old, new)
+    let old = exp1(*running_max - highest);
+    *running_max = highest;
+    *running_sum = running_sum.mul_add(old, sum(total));
+    old
+}
+
+/// Adds weight times value of `N` consecutive keys, the first at `at` in the block, in order.
+#[inline(always)]
+fn add_values<L: Lanes, T: Element, const HEADS: usize, const N: usize>(
+    lanes: L,
+    rows: &[T],
+    d: usize,
+    (weights, at): (&[[f32; KEY_BLOCK]; HEADS], usize),
+    values: &mut [f32],
+) {
+    let rows: [&[T]; N] = std::array::from_fn(|j| &rows[j * d..(j + 1) * d]);
+    for c in 0..d / LANES {
+        let mut v = [[0.0; LANES]; N];
+        for j in 0..N {
+            v[j] = T::widen(lanes, &rows[j].as_chunks::<LANES>().0[c]);
+        }
+        for h in 0..HEADS {
+            let y = &mut values[h * d..(h + 1) * d].as_chunks_mut::<LANES>().0[c];
+            let mut sum = *y;
+            for j in 0..N {
+                sum = fma([weights[h][at + j]; LANES], v[j], sum);
+            }
+            *y = sum;
+        }
+    }
 }
 
 /// Raises the running maximum to `other` and returns the factors of the running part and of the other.
@@ -348,24 +366,6 @@ fn merge_factors(running: &mut f32, other: f32) -> (f32, f32) {
     let factors = (exp1(*running - highest), exp1(other - highest));
     *running = highest;
     factors
-}
-
-/// Adds weight times value over consecutive keys, the first at `at` in the block, for elements `16 c..16 (c + 1)`.
-#[inline(always)]
-fn gather<L: Lanes, T: Element, const HEADS: usize>(
-    lanes: L,
-    values: &[T],
-    (c, d): (usize, usize),
-    weights: &[[f32; KEY_BLOCK]; HEADS],
-    at: usize,
-    acc: &mut [F; HEADS],
-) {
-    for (i, value) in values.chunks_exact(d).enumerate() {
-        let value = T::widen(lanes, &value.as_chunks::<LANES>().0[c]);
-        for (acc, weights) in acc.iter_mut().zip(weights) {
-            *acc = fma([weights[at + i]; LANES], value, *acc);
-        }
-    }
 }
 
 /// Merges partials of consecutive spans in order and normalises: `out`, `[g, d]`.

@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::quant_rows::Chunk;
 
@@ -58,6 +59,18 @@ impl Lanes for Avx2 {
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { dots::<BITS>(packed, n, x) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { transpose(m) }
+    }
+
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_dots::<BITS>(tile, x, g) }
     }
 }
 
@@ -205,6 +218,107 @@ fn load_i8(codes: &[i8; 512], i: usize) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn store(y: &mut [i32; 16], i: usize, v: __m256i) {
+    let y = &mut y[i * 8..(i + 1) * 8];
+    // SAFETY: writes the 32 bytes of the slice just cut; any address will do.
+    unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), v) }
+}
+
+/// Four squares of eight by eight: words, pairs and halves of a register are swapped in turn.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    let mut y = [[0; 16]; 16];
+    for top in 0..2 {
+        for left in 0..2 {
+            let mut v = [_mm256_setzero_si256(); 8];
+            for (i, v) in v.iter_mut().enumerate() {
+                *v = load_u32(&m[top * 8 + i], left);
+            }
+            let mut pairs = v;
+            for i in (0..8).step_by(2) {
+                pairs[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+                pairs[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+            }
+            // Half `h` of `fours[4 i + j]` is column `4 h + j` of rows `4 i..4 i + 4`.
+            let mut fours = v;
+            for i in (0..8).step_by(4) {
+                fours[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+                fours[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+                fours[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+                fours[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+            }
+            for j in 0..4 {
+                let low = _mm256_permute2x128_si256::<0x20>(fours[j], fours[4 + j]);
+                let high = _mm256_permute2x128_si256::<0x31>(fours[j], fours[4 + j]);
+                store_u32(&mut y[left * 8 + j], top, low);
+                store_u32(&mut y[left * 8 + 4 + j], top, high);
+            }
+        }
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile_dots<const BITS: usize>(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+    let mut y = [[0; 16]; 2];
+    for (block, y) in y.iter_mut().enumerate() {
+        let mut sums = [_mm256_setzero_si256(); 2];
+        for k in block * 4..(block + 1) * 4 {
+            let even = _mm256_set1_epi32(x.even_quad(g, k));
+            let odd = _mm256_set1_epi32(x.odd_quad(g, k));
+            for (half, sum) in sums.iter_mut().enumerate() {
+                let (even_codes, odd_codes) =
+                    (load_u32(&tile.even[k], half), load_u32(&tile.odd[k], half));
+                *sum = if BITS == 4 {
+                    // Eight pairs of products of at most `2 * 15 * 127` reach 30,480: i16 holds a block.
+                    let sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(even_codes, even));
+                    _mm256_add_epi16(sum, _mm256_maddubs_epi16(odd_codes, odd))
+                } else {
+                    let sum = _mm256_add_epi32(*sum, quads_q8(even_codes, even));
+                    _mm256_add_epi32(sum, quads_q8(odd_codes, odd))
+                };
+            }
+        }
+        for (half, sum) in sums.into_iter().enumerate() {
+            let sum = if BITS == 4 {
+                _mm256_madd_epi16(sum, _mm256_set1_epi16(1))
+            } else {
+                sum
+            };
+            store(y, half, sum);
+        }
+    }
+    y
+}
+
+/// Sums of four products of 8-bit codes, each pair widened to i16 first.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn quads_q8(codes: __m256i, x: __m256i) -> __m256i {
+    let low = _mm256_and_si256(codes, _mm256_set1_epi16(255));
+    let high = _mm256_srli_epi16::<8>(codes);
+    let x_low = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x));
+    let x_high = _mm256_srai_epi16::<8>(x);
+    _mm256_add_epi32(
+        _mm256_madd_epi16(low, x_low),
+        _mm256_madd_epi16(high, x_high),
+    )
+}
+
+/// The `i`-th eight words.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_u32(x: &[u32; 16], i: usize) -> __m256i {
+    let x = &x[i * 8..(i + 1) * 8];
+    // SAFETY: reads the 32 bytes of the slice just cut; any address will do.
+    unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+}
+
+/// Writes the `i`-th eight words.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store_u32(y: &mut [u32; 16], i: usize, v: __m256i) {
     let y = &mut y[i * 8..(i + 1) * 8];
     // SAFETY: writes the 32 bytes of the slice just cut; any address will do.
     unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), v) }

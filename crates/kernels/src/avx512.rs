@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::quant_rows::Chunk;
 
@@ -61,6 +62,18 @@ impl Lanes for Avx512 {
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { dots::<BITS>(packed, n, x) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { transpose(m) }
+    }
+
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_dots(tile, x, g) }
     }
 }
 
@@ -188,6 +201,87 @@ fn load_i8(codes: &[i8; 512], i: usize) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 fn store(y: &mut [i32; 16], v: __m512i) {
+    // SAFETY: writes the 64 bytes of the array; any address will do.
+    unsafe { _mm512_storeu_si512(y.as_mut_ptr().cast(), v) }
+}
+
+/// Four rounds that swap ever larger squares: single words, pairs, fours, eights.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    let mut v = [_mm512_setzero_si512(); 16];
+    for (v, row) in v.iter_mut().zip(m) {
+        *v = load_u32(row);
+    }
+    let mut pairs = v;
+    for i in (0..16).step_by(2) {
+        pairs[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    // Quarter `q` of `fours[4 i + j]` is column `4 q + j` of rows `4 i..4 i + 4`.
+    let mut fours = v;
+    for i in (0..16).step_by(4) {
+        fours[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+        fours[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+        fours[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+        fours[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    let mut y = [[0; 16]; 16];
+    for j in 0..4 {
+        let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
+        // Quarters 0 and 2 of two registers, then 1 and 3.
+        let (ab_even, ab_odd) = (
+            _mm512_shuffle_i32x4::<0x88>(a, b),
+            _mm512_shuffle_i32x4::<0xdd>(a, b),
+        );
+        let (cd_even, cd_odd) = (
+            _mm512_shuffle_i32x4::<0x88>(c, d),
+            _mm512_shuffle_i32x4::<0xdd>(c, d),
+        );
+        store_u32(&mut y[j], _mm512_shuffle_i32x4::<0x88>(ab_even, cd_even));
+        store_u32(
+            &mut y[8 + j],
+            _mm512_shuffle_i32x4::<0xdd>(ab_even, cd_even),
+        );
+        store_u32(&mut y[4 + j], _mm512_shuffle_i32x4::<0x88>(ab_odd, cd_odd));
+        store_u32(&mut y[12 + j], _mm512_shuffle_i32x4::<0xdd>(ab_odd, cd_odd));
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn tile_dots(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+    let mut y = [[0; 16]; 2];
+    for (block, y) in y.iter_mut().enumerate() {
+        let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+        for k in block * 4..(block + 1) * 4 {
+            even = _mm512_dpbusd_epi32(
+                even,
+                load_u32(&tile.even[k]),
+                _mm512_set1_epi32(x.even_quad(g, k)),
+            );
+            odd = _mm512_dpbusd_epi32(
+                odd,
+                load_u32(&tile.odd[k]),
+                _mm512_set1_epi32(x.odd_quad(g, k)),
+            );
+        }
+        store(y, _mm512_add_epi32(even, odd));
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn load_u32(x: &[u32; 16]) -> __m512i {
+    // SAFETY: reads the 64 bytes of the array; any address will do.
+    unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn store_u32(y: &mut [u32; 16], v: __m512i) {
     // SAFETY: writes the 64 bytes of the array; any address will do.
     unsafe { _mm512_storeu_si512(y.as_mut_ptr().cast(), v) }
 }

@@ -111,7 +111,13 @@ fn tile<const BITS: usize, const OUT: usize, const ROWS: usize>(
             }
         }
     }
-    acc.map(|acc| acc.map(sum))
+    let mut y = [[0.0; OUT]; ROWS];
+    for (y, acc) in y.iter_mut().zip(&acc) {
+        for (y, acc) in y.iter_mut().zip(acc) {
+            *y = sum(*acc);
+        }
+    }
+    y
 }
 
 /// The weights of a group.
@@ -120,7 +126,8 @@ fn dequantize<const BITS: usize>(codes: &[u8], scale: f32, bias: f32) -> [f32; G
     let mut w = [0.0; GROUP];
     if BITS == 4 {
         for (w, byte) in w.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
-            *w = [byte & 15, byte >> 4].map(|code| f32::from(code).mul_add(scale, bias));
+            w[0] = f32::from(byte & 15).mul_add(scale, bias);
+            w[1] = f32::from(byte >> 4).mul_add(scale, bias);
         }
     } else {
         for (w, code) in w.iter_mut().zip(codes) {

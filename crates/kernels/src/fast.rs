@@ -6,10 +6,15 @@
 //! share their rounding error and makes the result worse. The lanes end in the tree of `lanes.rs`.
 
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{F, LANES, fma, mul, sum};
+use crate::lanes::{F, LANES, fma, mul, sum, sum_lanes};
 use crate::quant_matrix::bf16_lanes;
 use crate::quant_rows::{CHUNK_GROUPS, Chunk};
 use crate::{Bits, Columns, QuantMatrix, QuantRows};
+
+/// Rows of activations that share the codes of a tile; their chains fill 16 KiB, half of a small first-level cache.
+const TILE_ROWS: usize = 16;
+/// Fewer rows do not pay for turning the codes.
+const LEAST_TILE_ROWS: usize = 4;
 
 /// `y = W x` for int8 rows `x`, `[n, n_in]`; `y` is `[n, n_out]`. A row's bits do not depend on the other rows.
 ///
@@ -38,17 +43,164 @@ impl<const BITS: usize> Op for MatmulI8<'_, BITS> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let MatmulI8 { w, x, mut y } = self;
-        for r in 0..x.n_rows() {
-            let (x_row, y_row) = (x.row(r), y.row_mut(r));
-            for (o, y) in y_row.iter_mut().enumerate() {
-                *y = if x.planes() == 1 {
-                    row_dot::<L, BITS, 1>(lanes, w, o, x_row)
-                } else {
-                    row_dot::<L, BITS, 2>(lanes, w, o, x_row)
-                };
+        if x.planes() == 1 {
+            product::<L, BITS, 1>(lanes, w, x, &mut y);
+        } else {
+            product::<L, BITS, 2>(lanes, w, x, &mut y);
+        }
+    }
+}
+
+#[inline(always)]
+fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
+    lanes: L,
+    w: &QuantMatrix<'_>,
+    x: &QuantRows,
+    y: &mut Columns<'_>,
+) {
+    let mut tiled = 0;
+    if x.n_rows() >= LEAST_TILE_ROWS {
+        tiled = w.n_out / LANES * LANES;
+        for r in (0..x.n_rows()).step_by(TILE_ROWS) {
+            for o in (0..tiled).step_by(LANES) {
+                tile::<L, BITS, PLANES>(lanes, w, o, x, r, y);
             }
         }
     }
+    for o in tiled..w.n_out {
+        for r in 0..x.n_rows() {
+            y.row_mut(r)[o] = row_dot::<L, BITS, PLANES>(lanes, w, o, x.row(r));
+        }
+    }
+}
+
+/// One group of sixteen output rows, `[four codes][output row]`, a code a byte.
+pub(crate) struct Tile {
+    /// Codes `4 k..4 k + 4` of even index.
+    pub even: [[u32; LANES]; 8],
+    /// The same of odd index.
+    pub odd: [[u32; LANES]; 8],
+}
+
+/// The output rows `o..o + 16` times up to sixteen rows of activations from `r` on. A lane of a register is an output row here, and
+/// the sixteen chains of each result lie in memory.
+#[inline(always)]
+fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
+    lanes: L,
+    w: &QuantMatrix<'_>,
+    o: usize,
+    x: &QuantRows,
+    r: usize,
+    y: &mut Columns<'_>,
+) {
+    let n_rows = TILE_ROWS.min(x.n_rows() - r);
+    let n_groups = w.n_groups();
+    let mut acc = [[[0.0; LANES]; LANES]; TILE_ROWS];
+    for c in 0..n_groups.div_ceil(CHUNK_GROUPS) {
+        let n = (n_groups - c * CHUNK_GROUPS).min(CHUNK_GROUPS);
+        let scales = scales_by_group(lanes, w.scales, o, c, n_groups);
+        let biases = scales_by_group(lanes, w.biases, o, c, n_groups);
+        let mut columns = [[0; LANES]; LANES];
+        for g in 0..n {
+            // Sixteen columns are two groups of 4-bit codes, or one of 8-bit codes.
+            let first = if BITS == 4 { g % 2 * 8 } else { 0 };
+            if first == 0 {
+                let at = (c * CHUNK_GROUPS + g) * BITS * 8;
+                columns = code_columns(lanes, w, o, at);
+            }
+            let tile = unpack::<BITS>(&columns, first);
+            for (r, acc) in (r..r + n_rows).zip(&mut acc) {
+                let planes = &x.row(r).as_chunks::<PLANES>().0[c];
+                let mut t = [0.0; LANES];
+                for (p, plane) in planes.iter().enumerate() {
+                    let dots = lanes.tile_dots::<BITS>(&tile, plane, g);
+                    let sx = [[plane.scales[0][g]; LANES], [plane.scales[1][g]; LANES]];
+                    t = weigh(dots, &sx, if p == 0 { None } else { Some(t) });
+                }
+                acc[g] = fma(scales[g], t, acc[g]);
+                acc[g] = fma(biases[g], [planes[0].sums[g]; LANES], acc[g]);
+            }
+        }
+    }
+    for (r, acc) in (r..r + n_rows).zip(&acc) {
+        y.row_mut(r)[o..o + LANES].copy_from_slice(&sum_lanes(acc));
+    }
+}
+
+/// Sixteen columns of four bytes of the codes of rows `o..o + 16`, from byte `at` of each row on.
+#[inline(always)]
+fn code_columns<L: Lanes>(
+    lanes: L,
+    w: &QuantMatrix<'_>,
+    o: usize,
+    at: usize,
+) -> [[u32; LANES]; LANES] {
+    let mut rows = [[0; LANES]; LANES];
+    for (i, row) in rows.iter_mut().enumerate() {
+        let bytes = &w.packed[(o + i) * w.row_bytes() + at..];
+        // The last group of the last row may be half of what is loaded; what follows another row's is not used.
+        let mut padded = [0; 64];
+        let bytes = match bytes.first_chunk::<64>() {
+            Some(bytes) => bytes,
+            None => {
+                padded[..bytes.len()].copy_from_slice(bytes);
+                &padded
+            }
+        };
+        for (word, bytes) in row.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+    }
+    lanes.transpose(&rows)
+}
+
+/// The codes of a group, the first of its columns at `first`.
+#[inline(always)]
+fn unpack<const BITS: usize>(columns: &[[u32; LANES]; LANES], first: usize) -> Tile {
+    let mut tile = Tile {
+        even: [[0; LANES]; 8],
+        odd: [[0; LANES]; 8],
+    };
+    for (k, (even, odd)) in tile.even.iter_mut().zip(&mut tile.odd).enumerate() {
+        for (i, (even, odd)) in even.iter_mut().zip(odd).enumerate() {
+            if BITS == 4 {
+                let word = columns[first + k][i];
+                *even = word & 0x0F0F_0F0F;
+                *odd = word >> 4 & 0x0F0F_0F0F;
+            } else {
+                let (a, b) = (columns[2 * k][i], columns[2 * k + 1][i]);
+                *even = a & 0xFF | a >> 8 & 0xFF00 | (b & 0xFF) << 16 | (b & 0xFF_0000) << 8;
+                *odd = a >> 8 & 0xFF | a >> 16 & 0xFF00 | (b & 0xFF00) << 8 | b & 0xFF00_0000;
+            }
+        }
+    }
+    tile
+}
+
+/// The scales (or biases) of chunk `c` of rows `o..o + 16`, `[group][output row]`.
+#[inline(always)]
+fn scales_by_group<L: Lanes>(
+    lanes: L,
+    bytes: &[u8],
+    o: usize,
+    c: usize,
+    n_groups: usize,
+) -> [F; LANES] {
+    let mut rows = [[0; LANES]; LANES];
+    for (i, row) in rows.iter_mut().enumerate() {
+        let at = (o + i) * n_groups + c * CHUNK_GROUPS;
+        let n = (n_groups - c * CHUNK_GROUPS).min(CHUNK_GROUPS);
+        for (row, value) in row.iter_mut().zip(bf16_lanes(&bytes[2 * at..], n)) {
+            *row = value.to_bits();
+        }
+    }
+    let mut y = [[0.0; LANES]; LANES];
+    for (y, column) in y.iter_mut().zip(&lanes.transpose(&rows)) {
+        for (y, bits) in y.iter_mut().zip(column) {
+            *y = f32::from_bits(*bits);
+        }
+    }
+    y
 }
 
 /// Output row `o` times one row of activations.
@@ -84,10 +236,16 @@ fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
 /// `before + sum over blocks of scale * dot`.
 #[inline(always)]
 fn weigh(dots: [[i32; 16]; 2], scales: &[F; 2], before: Option<F>) -> F {
-    let [first, second] = dots.map(|dots| dots.map(|dot| dot as f32));
+    // `array::map` is a call of its own, compiled without the instruction set; a loop is not.
+    let mut values = [[0.0; LANES]; 2];
+    for (values, dots) in values.iter_mut().zip(&dots) {
+        for (value, dot) in values.iter_mut().zip(dots) {
+            *value = *dot as f32;
+        }
+    }
     let t = match before {
-        None => mul(first, scales[0]),
-        Some(before) => fma(first, scales[0], before),
+        None => mul(values[0], scales[0]),
+        Some(before) => fma(values[0], scales[0], before),
     };
-    fma(second, scales[1], t)
+    fma(values[1], scales[1], t)
 }

@@ -6,6 +6,7 @@
 
 use half::f16;
 
+use crate::fast::Tile;
 use crate::quant_rows::Chunk;
 use crate::{absent, avx2, avx512, neon, portable};
 
@@ -105,6 +106,12 @@ pub(crate) trait Lanes: Copy {
     /// group `n` on, because `x` is 0 there. `packed` starts at the first group and holds at least `n`; what follows is not
     /// the chunk's.
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2];
+
+    /// Rows become columns.
+    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16];
+
+    /// Sums of code times activation over group `g` of the chunk for sixteen output rows: `[block][output row]`.
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2];
 }
 
 /// Never called: keeps `absent` in use on machines that lack nothing.

@@ -72,6 +72,20 @@ pub(crate) fn sum(a: F) -> f32 {
     v[0]
 }
 
+/// [`sum`] of sixteen values at once: `m[lane][value]`.
+#[inline(always)]
+pub(crate) fn sum_lanes(m: &[F; LANES]) -> F {
+    let mut v = *m;
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            v[i] = add(v[i], v[i + half]);
+        }
+        half /= 2;
+    }
+    v[0]
+}
+
 /// The largest lane.
 #[inline(always)]
 pub(crate) fn largest(a: F) -> f32 {

@@ -7,6 +7,7 @@ use std::arch::{asm, is_aarch64_feature_detected};
 
 use half::f16;
 
+use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::quant_rows::Chunk;
 
@@ -58,6 +59,18 @@ impl Lanes for Neon {
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { dots::<BITS>(packed, n, x) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { transpose(m) }
+    }
+
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_dots::<BITS>(tile, x, g) }
     }
 }
 
@@ -200,4 +213,98 @@ fn store(y: &mut [i32; 16], i: usize, v: int32x4_t) {
     let y = &mut y[i * 4..(i + 1) * 4];
     // SAFETY: writes the 16 bytes of the slice just cut; any address will do.
     unsafe { vst1q_s32(y.as_mut_ptr(), v) }
+}
+
+/// Sixteen squares of four by four.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    let mut y = [[0; 16]; 16];
+    for top in 0..4 {
+        for left in 0..4 {
+            let mut v = [vdupq_n_u32(0); 4];
+            for (i, v) in v.iter_mut().enumerate() {
+                *v = load_u32(&m[top * 4 + i], left);
+            }
+            // Columns 0 and 2, then 1 and 3, of two rows.
+            let (ab_even, ab_odd) = (vtrn1q_u32(v[0], v[1]), vtrn2q_u32(v[0], v[1]));
+            let (cd_even, cd_odd) = (vtrn1q_u32(v[2], v[3]), vtrn2q_u32(v[2], v[3]));
+            store_u64(
+                &mut y[left * 4],
+                top,
+                vtrn1q_u64(pairs(ab_even), pairs(cd_even)),
+            );
+            store_u64(
+                &mut y[left * 4 + 1],
+                top,
+                vtrn1q_u64(pairs(ab_odd), pairs(cd_odd)),
+            );
+            store_u64(
+                &mut y[left * 4 + 2],
+                top,
+                vtrn2q_u64(pairs(ab_even), pairs(cd_even)),
+            );
+            store_u64(
+                &mut y[left * 4 + 3],
+                top,
+                vtrn2q_u64(pairs(ab_odd), pairs(cd_odd)),
+            );
+        }
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn pairs(v: uint32x4_t) -> uint64x2_t {
+    vreinterpretq_u64_u32(v)
+}
+
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn tile_dots<const BITS: usize>(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+    let flip = vdupq_n_u8(if BITS == 4 { 0 } else { 128 });
+    let mut y = [[0; 16]; 2];
+    for (block, y) in y.iter_mut().enumerate() {
+        let mut start = 0;
+        if BITS == 8 {
+            // The codes below are 128 too small; see `dot_q8`.
+            let i = 2 * g + block;
+            let total = vaddlvq_s8(load_i8(&x.even, i)) + vaddlvq_s8(load_i8(&x.odd, i));
+            start = 128 * i32::from(total);
+        }
+        let mut sums = [vdupq_n_s32(start); 4];
+        for k in block * 4..(block + 1) * 4 {
+            let even = vreinterpretq_s8_s32(vdupq_n_s32(x.even_quad(g, k)));
+            let odd = vreinterpretq_s8_s32(vdupq_n_s32(x.odd_quad(g, k)));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let even_codes = veorq_u8(vreinterpretq_u8_u32(load_u32(&tile.even[k], i)), flip);
+                let odd_codes = veorq_u8(vreinterpretq_u8_u32(load_u32(&tile.odd[k], i)), flip);
+                *sum = sdot(*sum, vreinterpretq_s8_u8(even_codes), even);
+                *sum = sdot(*sum, vreinterpretq_s8_u8(odd_codes), odd);
+            }
+        }
+        for (i, sum) in sums.into_iter().enumerate() {
+            store(y, i, sum);
+        }
+    }
+    y
+}
+
+/// The `i`-th four words.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn load_u32(x: &[u32; 16], i: usize) -> uint32x4_t {
+    let x = &x[i * 4..(i + 1) * 4];
+    // SAFETY: reads the 16 bytes of the slice just cut; any address will do.
+    unsafe { vld1q_u32(x.as_ptr()) }
+}
+
+/// Writes the `i`-th four words.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn store_u64(y: &mut [u32; 16], i: usize, v: uint64x2_t) {
+    let y = &mut y[i * 4..(i + 1) * 4];
+    // SAFETY: writes the 16 bytes of the slice just cut; any address will do.
+    unsafe { vst1q_u32(y.as_mut_ptr(), vreinterpretq_u32_u64(v)) }
 }

@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::quant_rows::Chunk;
 
@@ -33,6 +34,35 @@ impl Lanes for Portable {
         }
         y
     }
+
+    #[inline(always)]
+    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+        std::array::from_fn(|i| std::array::from_fn(|j| m[j][i]))
+    }
+
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        let mut y = [[0; 16]; 2];
+        for k in 0..8 {
+            let (even, odd) = (
+                x.even_quad(g, k).to_le_bytes(),
+                x.odd_quad(g, k).to_le_bytes(),
+            );
+            for (i, y) in y[k / 4].iter_mut().enumerate() {
+                *y += quad_dot(tile.even[k][i], even) + quad_dot(tile.odd[k][i], odd);
+            }
+        }
+        y
+    }
+}
+
+/// Four codes times four activations.
+#[inline(always)]
+fn quad_dot(codes: u32, x: [u8; 4]) -> i32 {
+    let codes = codes.to_le_bytes();
+    (0..4)
+        .map(|i| i32::from(codes[i]) * i32::from(x[i] as i8))
+        .sum()
 }
 
 /// Code times activation over a block of 32.

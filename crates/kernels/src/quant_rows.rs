@@ -28,6 +28,20 @@ pub(crate) struct Chunk {
     pub sums: F,
 }
 
+impl Chunk {
+    /// Codes `4 k..4 k + 4` of even index of group `g`.
+    #[inline(always)]
+    pub(crate) fn even_quad(&self, g: usize, k: usize) -> i32 {
+        i32::from_le_bytes(self.even.as_chunks::<4>().0[g * 8 + k].map(|code| code as u8))
+    }
+
+    /// The same of odd index.
+    #[inline(always)]
+    pub(crate) fn odd_quad(&self, g: usize, k: usize) -> i32 {
+        i32::from_le_bytes(self.odd.as_chunks::<4>().0[g * 8 + k].map(|code| code as u8))
+    }
+}
+
 const ZERO: Chunk = Chunk {
     even: [0; CHUNK_GROUPS * GROUP / 2],
     odd: [0; CHUNK_GROUPS * GROUP / 2],

@@ -1,6 +1,6 @@
 //! Choosing the largest of few: top-k, and the softmax over what it chose.
 
-use crate::lanes::{LANES, add, for_each_piece, largest, max, sum, update};
+use crate::lanes::{LANES, add, for_each_piece, largest, map, max, sum, update};
 use crate::math::exp1;
 
 /// The `ids.len()` largest elements of `x`, descending; the lower index first where they are equal. NaN counts as the lowest.
@@ -46,5 +46,5 @@ pub fn softmax(x: &mut [f32]) {
     let mut total = [0.0; LANES];
     for_each_piece(x, 0.0, |_, x| total = add(total, x));
     let total = sum(total);
-    update(x, |_, x| x.map(|v| v / total));
+    update(x, |_, x| map(x, |v| v / total));
 }

@@ -55,11 +55,6 @@ pub fn others() -> Vec<Isa> {
         .collect()
 }
 
-/// The bits of a row of f32.
-pub fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
-}
-
 /// Fails with the first place where the bits differ.
 pub fn assert_bits(what: &str, got: &[f32], want: &[f32]) {
     assert_eq!(got.len(), want.len(), "{what}: length");
