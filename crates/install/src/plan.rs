@@ -193,24 +193,7 @@ fn resident_file(
     sources: &mut Sources,
 ) -> Result<PlannedFile, InstallError> {
     let arch = &checkpoint.config.arch;
-    let mut names_of_entries = Vec::new();
-    for (name, tensor) in &checkpoint.tensors {
-        let role = names::known_role(name).map_err(InstallError::format(&tensor.shard))?;
-        if let Role::Expert { layer, .. } = role
-            && layer >= arch.num_layers
-        {
-            let n = arch.num_layers;
-            return Err(mismatch(
-                tensor,
-                format!("only the {n} layers of config.json"),
-            ));
-        }
-        if role == Role::Resident && !is_companion(checkpoint, name) {
-            names_of_entries.push(name.clone());
-        }
-    }
-    let order = names::order_resident(arch, names_of_entries)
-        .map_err(InstallError::format("the checkpoint"))?;
+    let order = resident_entries(checkpoint)?;
     let payload_start = ResidentIndex::size_for(order.iter().map(String::as_str))
         .map_err(InstallError::format(paths::WEIGHTS))?;
 
@@ -266,6 +249,28 @@ fn resident_file(
         pieces,
         has_experts: false,
     })
+}
+
+/// Names of the resident entries in the order of the file; every tensor of the checkpoint is looked at.
+fn resident_entries(checkpoint: &Checkpoint) -> Result<Vec<String>, InstallError> {
+    let arch = &checkpoint.config.arch;
+    let mut names_of_entries = Vec::new();
+    for (name, tensor) in &checkpoint.tensors {
+        let role = names::known_role(name).map_err(InstallError::format(&tensor.shard))?;
+        if let Role::Expert { layer, .. } = role
+            && layer >= arch.num_layers
+        {
+            let n = arch.num_layers;
+            return Err(mismatch(
+                tensor,
+                format!("only the {n} layers of config.json"),
+            ));
+        }
+        if role == Role::Resident && !is_companion(checkpoint, name) {
+            names_of_entries.push(name.clone());
+        }
+    }
+    names::order_resident(arch, names_of_entries).map_err(InstallError::format("the checkpoint"))
 }
 
 /// Scales and biases of a quantized tensor.

@@ -97,7 +97,7 @@ impl<'a> Stage<'a> {
         for dir in ["", paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
             self.disk.create_dir_all(&partial.join(dir))?;
         }
-        self.disk.sync_dir(&partial)?;
+        // What the partial directory holds is made durable file by file.
         self.disk.sync_dir(parent(&partial))?;
         for dir in new {
             self.disk.sync_dir(parent(dir))?;

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use ouzel_format::{Checksums, FormatError, Layout, Manifest, Receipt, Sha256Hex, paths};
+use ouzel_format::{
+    Checksums, FileRecord, FormatError, LayerLayout, Layout, Manifest, Receipt, Sha256Hex, paths,
+};
 use ouzel_storage::{Disk, Sha256};
 
 use crate::copy::{BUFFER_BYTES, hash_file};
@@ -33,8 +35,40 @@ pub fn verify_dir(
     dir: &Path,
     events: &mut dyn FnMut(Event),
 ) -> Result<Verified, InstallError> {
-    let read = |name: &str| read_small(disk, &dir.join(name));
-    let Some(manifest_bytes) = read(paths::MANIFEST)? else {
+    let manifest = manifest(disk, dir)?;
+    let layout = required(disk, dir, paths::LAYOUT, Layout::parse)?;
+    manifest
+        .check_layout(&layout)
+        .map_err(format_in(dir, paths::LAYOUT))?;
+    let checksums = match manifest.files.contains_key(paths::CHECKSUMS) {
+        true => Some(required(disk, dir, paths::CHECKSUMS, Checksums::parse)?),
+        false => None,
+    };
+    events(Event::Plan {
+        total_bytes: manifest.files.values().map(|record| record.size).sum(),
+        done_bytes: 0,
+    });
+    for (name, record) in &manifest.files {
+        let layer = layout
+            .layers
+            .iter()
+            .find(|layer| paths::in_experts_dir(&layer.file) == *name);
+        let experts = layer.zip(checksums.as_ref());
+        verify_file(disk, &dir.join(name), record, experts, &mut |bytes| {
+            events(Event::Wrote { bytes })
+        })?;
+    }
+    Ok(Verified {
+        model_id: manifest.model_id.clone(),
+        n_files: manifest.files.len(),
+        bytes: manifest.files.values().map(|record| record.size).sum(),
+        has_checksums: checksums.is_some(),
+    })
+}
+
+/// The manifest, itself compared with the receipt where there is one.
+fn manifest(disk: &dyn Disk, dir: &Path) -> Result<Manifest, InstallError> {
+    let Some(bytes) = read_small(disk, &dir.join(paths::MANIFEST))? else {
         let reason = if stage::was_cut_short(disk, dir) {
             "its installation was cut short; run the same installation again, and it goes on where it stopped"
         } else if disk.exists(dir) {
@@ -47,11 +81,10 @@ pub fn verify_dir(
             reason: reason.to_owned(),
         });
     };
-    let parse_in = |name: &str| InstallError::format(&dir.join(name).display().to_string());
-    let manifest = Manifest::parse(&manifest_bytes).map_err(parse_in(paths::MANIFEST))?;
-    if let Some(bytes) = read(paths::RECEIPT)? {
-        let receipt = Receipt::parse(&bytes).map_err(parse_in(paths::RECEIPT))?;
-        let actual = Sha256Hex::from_bytes(Sha256::digest(&manifest_bytes));
+    let manifest = Manifest::parse(&bytes).map_err(format_in(dir, paths::MANIFEST))?;
+    if let Some(receipt) = read_small(disk, &dir.join(paths::RECEIPT))? {
+        let receipt = Receipt::parse(&receipt).map_err(format_in(dir, paths::RECEIPT))?;
+        let actual = Sha256Hex::from_bytes(Sha256::digest(&bytes));
         if receipt.manifest_sha256 != actual {
             return Err(InstallError::Damaged {
                 path: dir.join(paths::MANIFEST),
@@ -61,94 +94,69 @@ pub fn verify_dir(
             });
         }
     }
-    let layout = required(&read, paths::LAYOUT, Layout::parse, dir)?;
-    manifest
-        .check_layout(&layout)
-        .map_err(parse_in(paths::LAYOUT))?;
-    let checksums = match manifest.files.contains_key(paths::CHECKSUMS) {
-        true => Some(required(&read, paths::CHECKSUMS, Checksums::parse, dir)?),
-        false => None,
-    };
-    events(Event::Plan {
-        total_bytes: manifest.files.values().map(|record| record.size).sum(),
-        done_bytes: 0,
-    });
-    for (name, record) in &manifest.files {
-        let path = dir.join(name);
-        let damaged = |what, expected: String, actual: String| InstallError::Damaged {
-            path: path.clone(),
+    Ok(manifest)
+}
+
+/// Compares a file with its record and, where it holds experts, each of them with its checksum.
+fn verify_file(
+    disk: &dyn Disk,
+    path: &Path,
+    record: &FileRecord,
+    experts: Option<(&LayerLayout, &Checksums)>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), InstallError> {
+    let damaged = |what, expected: String, actual: String| {
+        Err(InstallError::Damaged {
+            path: path.to_owned(),
             what,
             expected,
             actual,
-        };
-        match disk.file_len(&path)? {
-            Some(size) if size == record.size => {}
-            Some(size) => {
-                return Err(damaged(
-                    "size in bytes",
-                    record.size.to_string(),
-                    size.to_string(),
-                ));
-            }
-            None => {
-                return Err(damaged(
-                    "a file of the manifest",
-                    format!("{} bytes", record.size),
-                    "none".to_owned(),
-                ));
-            }
+        })
+    };
+    match disk.file_len(path)? {
+        Some(size) if size == record.size => {}
+        Some(size) => return damaged("size in bytes", record.size.to_string(), size.to_string()),
+        None => {
+            let expected = format!("{} bytes", record.size);
+            return damaged("a file of the manifest", expected, "none".to_owned());
         }
-        let layer = layout
-            .layers
-            .iter()
-            .find(|l| paths::in_experts_dir(&l.file) == *name);
-        let stride = layer.and(checksums.as_ref()).map(|sums| sums.stride);
-        let actual = hash_file(disk, &path, stride, &mut |n| {
-            events(Event::Wrote { bytes: n })
-        })?;
-        if actual.record.sha256 != record.sha256 {
-            return Err(damaged(
-                "SHA-256",
-                record.sha256.to_string(),
-                actual.record.sha256.to_string(),
-            ));
-        }
-        if let (Some(layer), Some(sums)) = (layer, &checksums) {
-            for (expert, &sum) in actual.sums.iter().enumerate() {
-                let expected = sums.get(layer.layer, expert as u32);
-                if sum != expected {
-                    return Err(damaged(
-                        "an expert's checksum",
-                        format!("{expected:016x} for expert {expert}"),
-                        format!("{sum:016x}"),
-                    ));
-                }
+    }
+    let stride = experts.map(|(_, sums)| sums.stride);
+    let actual = hash_file(disk, path, stride, progress)?;
+    if let Some((layer, sums)) = experts {
+        for (expert, &sum) in (0..).zip(&actual.sums) {
+            let expected = sums.get(layer.layer, expert);
+            if sum != expected {
+                let expected = format!("{expected:016x} for expert {expert}");
+                return damaged("an expert's checksum", expected, format!("{sum:016x}"));
             }
         }
     }
-    Ok(Verified {
-        model_id: manifest.model_id.clone(),
-        n_files: manifest.files.len(),
-        bytes: manifest.files.values().map(|record| record.size).sum(),
-        has_checksums: checksums.is_some(),
-    })
+    if actual.record.sha256 != record.sha256 {
+        let expected = record.sha256.to_string();
+        return damaged("SHA-256", expected, actual.record.sha256.to_string());
+    }
+    Ok(())
 }
 
-type ReadFile<'a> = dyn Fn(&str) -> Result<Option<Vec<u8>>, InstallError> + 'a;
-
 fn required<T>(
-    read: &ReadFile<'_>,
+    disk: &dyn Disk,
+    dir: &Path,
     name: &str,
     parse: fn(&[u8]) -> Result<T, FormatError>,
-    dir: &Path,
 ) -> Result<T, InstallError> {
-    let bytes = read(name)?.ok_or_else(|| InstallError::Damaged {
-        path: dir.join(name),
+    let path = dir.join(name);
+    let bytes = read_small(disk, &path)?.ok_or_else(|| InstallError::Damaged {
+        path,
         what: "a file of the format",
         expected: "a file".to_owned(),
         actual: "none".to_owned(),
     })?;
-    parse(&bytes).map_err(InstallError::format(&dir.join(name).display().to_string()))
+    parse(&bytes).map_err(format_in(dir, name))
+}
+
+fn format_in(dir: &Path, name: &str) -> impl FnOnce(FormatError) -> InstallError + use<> {
+    InstallError::format(&dir.join(name).display().to_string())
 }
 
 fn read_small(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, InstallError> {

@@ -143,6 +143,44 @@ fn two_checkpoints_are_never_mixed() {
     panic!("an installation makes more than {MAX_CHANGES} changes");
 }
 
+#[test]
+fn a_finished_file_is_hashed_again_before_it_is_trusted() {
+    let source = checkpoint(CHECKPOINT);
+    let healthy = disk();
+    install_on(&healthy, &source);
+    // The last change but a few: every large file is finished.
+    let dying = disk().dying_at(90);
+    try_install(&source, &dying, &InstallOptions::default()).expect_err("it died");
+    let left = dying.after_power_cut(SEEDS[0]);
+    let partial = Path::new("models/model.gturbo.partial");
+    left.flip_bit(&partial.join(paths::WEIGHTS), 20_000);
+    let again = try_install(&source, &left, &InstallOptions::default()).expect("healthy");
+    assert_eq!(payload(&left), payload(&healthy));
+    let weights = again.manifest.files[paths::WEIGHTS].size;
+    assert!(again.resumed_bytes > 0 && again.resumed_bytes <= again.bytes - weights);
+}
+
+/// The folders above the output are new, and as durable as what is in them.
+#[test]
+fn a_finished_installation_in_new_folders_survives_a_power_cut() {
+    let disk = disk();
+    let output = Path::new("models/of/mine/model.gturbo");
+    let source = checkpoint(CHECKPOINT);
+    install(
+        &source,
+        &disk,
+        output,
+        &InstallOptions::default(),
+        &mut |_| {},
+    )
+    .expect("healthy");
+    for seed in 0..20 {
+        let left = disk.after_power_cut(seed);
+        verify_dir(&left, output, &mut |_| {})
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 fn try_install(
     source: &dyn Source,
     disk: &SimDisk,
