@@ -585,3 +585,6 @@ fn char_table(vocabulary: &Vocabulary) -> Vec<(u32, u32)> {
     }
     slots
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -71,3 +71,6 @@ impl<'t> Detokenizer<'t> {
         self.run.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -280,16 +280,11 @@ impl<'a> Tables<'a> {
         if start != text.len() {
             return Err(damaged("text_ends", layout.n_tokens));
         }
-        // Strictly ascending texts make the ids distinct, hence a permutation.
-        let mut before = None;
-        for i in 0..layout.n_tokens {
-            let text = self.token(self.word(layout.by_text, i));
-            if text.is_none() || (i > 0 && before >= text) {
-                return Err(damaged("by_text", i));
-            }
-            before = text;
-        }
-        Ok(())
+        // Only that the ids exist: reading all texts in this order would double the time to open, and a wrong order finds nothing.
+        let exists = |i: &usize| self.word(layout.by_text, *i) < layout.n_tokens as u32;
+        (0..layout.n_tokens)
+            .find(|i| !exists(i))
+            .map_or(Ok(()), |i| Err(damaged("by_text", i)))
     }
 
     fn check_added(&self) -> Result<(), TokenizerError> {
@@ -402,3 +397,6 @@ pub(crate) fn seal(image: &mut [u8]) {
         image[CHECKSUM_AT..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -281,3 +281,6 @@ pub(crate) fn is_newline_edge(before: char, after: char) -> bool {
 pub(crate) fn is_word_start(before: char, after: char) -> bool {
     after == SPACE && before != SPACE && before != '\n'
 }
+
+#[cfg(test)]
+mod tests;

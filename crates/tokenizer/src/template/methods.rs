@@ -168,7 +168,7 @@ fn join(state: &State<'_, '_>, separator: &str, parts: &Value) -> Result<Value, 
         if i > 0 {
             joined.push_str(separator);
         }
-        joined.push_str(&python::text(&part));
+        joined.push_str(&python::text(state, &part)?);
         state.consume_fuel(1 + (joined.len() - before) as u64 / 64)?;
     }
     Ok(Value::from(joined))

@@ -3,64 +3,61 @@
 //! A template that prints `None`, `True` or `1e+20` does so by Python's rules, and models were trained on that text.
 
 use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, Value};
-use std::fmt::{self, Write};
+use minijinja::{Error, ErrorKind, State, Value};
 
 /// Values nest at most this deep in print; what lies deeper is shortened. JSON input is limited to 128 levels by its parser, so only
 /// a template that builds a value containing itself gets there.
 const MAX_DEPTH: usize = 192;
 
 /// `str(value)`; undefined is empty.
-pub(super) fn text(value: &Value) -> String {
+pub(super) fn text(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
     match value.as_str() {
-        Some(text) => text.to_owned(),
-        None => {
-            let mut out = String::new();
-            // Writing to a String cannot fail.
-            let _ = print(&mut out, value);
-            out
-        }
+        Some(text) => out.push_str(text),
+        None => repr(state, &mut out, value, 0)?,
     }
+    Ok(out)
 }
 
-/// Writes `str(value)`.
-pub(super) fn print(out: &mut dyn Write, value: &Value) -> fmt::Result {
-    match value.as_str() {
-        Some(text) => out.write_str(text),
-        None => repr(out, value, 0),
-    }
-}
-
-fn repr(out: &mut dyn Write, value: &Value, depth: usize) -> fmt::Result {
+/// Pays for each value: what contains one part twice, and that again, prints far longer than it is.
+fn repr(state: &State<'_, '_>, out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+    state.consume_fuel(1)?;
     if depth > MAX_DEPTH {
-        return out.write_str("...");
+        out.push_str("...");
+        return Ok(());
     }
     match value.kind() {
-        ValueKind::Undefined => Ok(()),
-        ValueKind::None => out.write_str("None"),
-        ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" }),
+        ValueKind::Undefined => {}
+        ValueKind::None => out.push_str("None"),
+        ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),
         ValueKind::Number => number(out, value),
         ValueKind::String => quoted(out, value.as_str().unwrap_or("")),
-        ValueKind::Seq => {
-            out.write_char('[')?;
+        ValueKind::Seq | ValueKind::Iterable => {
+            out.push('[');
             for (i, item) in items(value).enumerate() {
-                out.write_str(if i > 0 { ", " } else { "" })?;
-                repr(out, &item, depth + 1)?;
+                out.push_str(if i > 0 { ", " } else { "" });
+                repr(state, out, &item, depth + 1)?;
             }
-            out.write_char(']')
+            out.push(']');
         }
         ValueKind::Map => {
-            out.write_char('{')?;
+            out.push('{');
             for (i, (key, item)) in pairs(value).unwrap_or_default().iter().enumerate() {
-                out.write_str(if i > 0 { ", " } else { "" })?;
-                repr(out, key, depth + 1)?;
-                out.write_str(": ")?;
-                repr(out, item, depth + 1)?;
+                out.push_str(if i > 0 { ", " } else { "" });
+                repr(state, out, key, depth + 1)?;
+                out.push_str(": ");
+                repr(state, out, item, depth + 1)?;
             }
-            out.write_char('}')
+            out.push('}');
         }
-        _ => write!(out, "{value}"),
+        // Functions and the like; no conversation holds one.
+        kind => {
+            out.push('<');
+            out.push_str(&kind.to_string());
+            out.push('>');
+        }
     }
+    Ok(())
 }
 
 fn items(value: &Value) -> impl Iterator<Item = Value> {
@@ -79,10 +76,10 @@ pub(super) fn pairs(value: &Value) -> Option<Vec<(Value, Value)>> {
     Some(items(value).map(pair).collect())
 }
 
-fn number(out: &mut dyn Write, value: &Value) -> fmt::Result {
+fn number(out: &mut String, value: &Value) {
     match f64::try_from(value.clone()) {
-        Ok(number) if !value.is_integer() => out.write_str(&float(number)),
-        _ => write!(out, "{value}"),
+        Ok(number) if !value.is_integer() => out.push_str(&float(number)),
+        _ => out.push_str(&value.to_string()),
     }
 }
 
@@ -113,35 +110,48 @@ fn float(number: f64) -> String {
 }
 
 /// `repr` of a string: single quotes unless only they occur inside.
-fn quoted(out: &mut dyn Write, text: &str) -> fmt::Result {
+fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
     } else {
         '\''
     };
-    out.write_char(quote)?;
+    out.push(quote);
     for c in text.chars() {
         match c {
-            '\\' => out.write_str("\\\\")?,
-            '\n' => out.write_str("\\n")?,
-            '\r' => out.write_str("\\r")?,
-            '\t' => out.write_str("\\t")?,
-            c if c == quote => write!(out, "\\{c}")?,
-            c if c.is_control() && (c as u32) < 0x100 => write!(out, "\\x{:02x}", c as u32)?,
-            c => out.write_char(c)?,
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c == quote => out.extend(['\\', c]),
+            c if c.is_control() && (c as u32) < 0x100 => {
+                out.push_str(&format!("\\x{:02x}", c as u32))
+            }
+            c => out.push(c),
         }
     }
-    out.write_char(quote)
+    out.push(quote);
 }
 
 /// `json.dumps(value, ensure_ascii=False, indent=indent)`.
-pub(super) fn dumps(value: &Value, indent: Option<usize>) -> Result<String, Error> {
+pub(super) fn dumps(
+    state: &State<'_, '_>,
+    value: &Value,
+    indent: Option<usize>,
+) -> Result<String, Error> {
     let mut out = String::new();
-    dump(&mut out, value, indent, 0)?;
+    dump(state, &mut out, value, indent, 0)?;
     Ok(out)
 }
 
-fn dump(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) -> Result<(), Error> {
+fn dump(
+    state: &State<'_, '_>,
+    out: &mut String,
+    value: &Value,
+    indent: Option<usize>,
+    depth: usize,
+) -> Result<(), Error> {
+    state.consume_fuel(1)?;
     if depth > MAX_DEPTH {
         return Err(Error::new(
             ErrorKind::InvalidOperation,
@@ -151,11 +161,11 @@ fn dump(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) ->
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number => out.push_str(&text(value)),
+        ValueKind::Number => number(out, value),
         ValueKind::String => json_string(out, value.as_str().unwrap_or("")),
         ValueKind::Seq | ValueKind::Iterable => {
             let parts = items(value).map(|item| (None, item)).collect();
-            dump_parts(out, ['[', ']'], parts, indent, depth)?;
+            dump_parts(state, out, ['[', ']'], parts, indent, depth)?;
         }
         ValueKind::Map => {
             let parts = pairs(value)
@@ -163,7 +173,7 @@ fn dump(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) ->
                 .into_iter()
                 .map(|(key, item)| (Some(key), item))
                 .collect();
-            dump_parts(out, ['{', '}'], parts, indent, depth)?;
+            dump_parts(state, out, ['{', '}'], parts, indent, depth)?;
         }
         kind => {
             return Err(Error::new(
@@ -176,6 +186,7 @@ fn dump(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) ->
 }
 
 fn dump_parts(
+    state: &State<'_, '_>,
     out: &mut String,
     ends: [char; 2],
     parts: Vec<(Option<Value>, Value)>,
@@ -196,10 +207,10 @@ fn dump_parts(
         }
         line(out, depth + 1);
         if let Some(key) = key {
-            json_string(out, &text(&key));
+            json_string(out, &text(state, &key)?);
             out.push_str(": ");
         }
-        dump(out, &item, indent, depth + 1)?;
+        dump(state, out, &item, indent, depth + 1)?;
     }
     if some {
         line(out, depth);
