@@ -84,6 +84,11 @@ fn the_demo_is_read() {
         (config.bos_token_id, config.pad_token_id),
         (Some(2), Some(0))
     );
+}
+
+#[test]
+fn the_demos_quantization_is_read() {
+    let config = parse(DEMO);
     assert_eq!(
         (config.quantization.group_size, config.quantization.bits),
         (64, 4)

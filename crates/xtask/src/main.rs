@@ -1,0 +1,65 @@
+//! `cargo xtask`: what the repository does to itself.
+//!
+//! One module a command. Checks are pure functions of text, so that each of them is tested with input it must refuse; only the
+//! entry points run programs and read files. Nothing here is part of the shipped binary.
+
+mod cross;
+mod demo;
+mod deps;
+mod metadata;
+mod neon;
+mod notices;
+mod process;
+mod readme;
+mod rooms;
+mod style;
+mod tests_run;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  test [ARGS]    every test of the workspace; then what this system could not run, and why
+  style          lengths, headers, words, unsafe code, tensor names, rooms, paths, repository size
+  deps           licences and sources as deny.toml lists them, the notices, known advisories
+  notices        lists the crates of the binary in THIRD_PARTY_NOTICES.md
+  demo-check     the demo command of README.md, literally and from another folder, byte by byte
+  cross          a type-check for the other systems
+  neon           the kernels' tests on an emulated aarch64
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("", &[][..]),
+    };
+    let result = match command {
+        "test" => tests_run::run(rest),
+        "style" => no_arguments(rest).and_then(|()| style::run()),
+        "deps" => no_arguments(rest).and_then(|()| deps::run()),
+        "notices" => no_arguments(rest).and_then(|()| notices::run()),
+        "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
+        "cross" => no_arguments(rest).and_then(|()| cross::run()),
+        "neon" => no_arguments(rest).and_then(|()| neon::run()),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn no_arguments(rest: &[String]) -> anyhow::Result<()> {
+    match rest.first() {
+        Some(argument) => anyhow::bail!("what is {argument:?}? This command takes no arguments"),
+        None => Ok(()),
+    }
+}
