@@ -1,0 +1,78 @@
+//! `ouzel install` and `ouzel verify`.
+
+use std::fs;
+
+use crate::tool::{User, repository};
+
+#[test]
+fn a_checkpoint_installs_under_its_name_and_verifies() {
+    let user = User::new();
+    let demo = repository("models/demo");
+    let from = demo.to_str().expect("the repository has a plain name");
+    let run = user.run(&["install", "--from", from]);
+    assert_eq!(run.err, "", "nothing is missing from it");
+    assert!(run.ok().contains("demo.gturbo: "));
+    let verified = user
+        .run(&[
+            "verify",
+            "--model",
+            user.models.join("demo.gturbo").to_str().expect("plain"),
+        ])
+        .ok();
+    assert!(verified.contains("every expert"), "{verified}");
+    user.run(&["install", "--from", from])
+        .refused(2, &["already exists", "--overwrite"]);
+    user.run(&["install", "--from", from, "--overwrite"]).ok();
+    let names: Vec<_> = fs::read_dir(&user.models)
+        .expect("the models folder is there")
+        .map(|entry| entry.expect("it can be listed").file_name())
+        .collect();
+    assert_eq!(names, ["demo.gturbo"], "nothing else is left behind");
+    // `demo` alone always means the bundled one, so this one is the default and its path names it.
+    assert!(user.run(&["inspect"]).ok().contains("demo.gturbo"));
+}
+
+#[test]
+fn a_checkpoint_without_text_installs_with_a_word() {
+    let user = User::new();
+    let tiny = repository("testdata/tiny-a/mlx");
+    let output = user.models.join("tiny.gturbo");
+    let run = user.run(&[
+        "install".as_ref(),
+        "--from".as_ref(),
+        tiny.as_os_str(),
+        "--output".as_ref(),
+        output.as_ref(),
+    ]);
+    assert!(
+        run.err.contains("no tokenizer.json") && run.err.contains("no chat_template.jinja"),
+        "{run:?}"
+    );
+    run.ok();
+}
+
+#[test]
+fn folders_that_hold_no_checkpoint() {
+    let user = User::new();
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    let dir = empty
+        .path()
+        .to_str()
+        .expect("temporary folders have plain names");
+    user.run(&["install", "--from", "/no/such/folder"])
+        .refused(3, &["/no/such/folder"]);
+    user.run(&["install", "--from", dir])
+        .refused(3, &["config.json"]);
+    fs::write(
+        empty.path().join("config.json"),
+        "{\"model_type\": \"llama\"}",
+    )
+    .expect("the folder is ours");
+    let run = user.run(&["install", "--from", dir]);
+    run.refused(3, &["config.json"]);
+    assert_eq!(
+        fs::read_dir(&user.models).map_or(0, Iterator::count),
+        0,
+        "nothing was written"
+    );
+}

@@ -1,0 +1,11 @@
+//! The program through its door: the real binary, its output, its exit codes.
+
+mod arguments;
+mod chat;
+mod demo;
+mod eval;
+mod generate;
+mod install;
+mod models;
+mod tokens;
+mod tool;
