@@ -10,7 +10,7 @@ use std::ops::Range;
 use half::f16;
 
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{F, LANES, add, fma, largest, map, max, mul, piece, sum};
+use crate::lanes::{F, LANES, add, fma, largest, map, max, mul};
 use crate::math::{exp, exp1};
 
 /// Keys of a block.
@@ -253,7 +253,7 @@ fn attend_block<L: Lanes, T: Element, const HEADS: usize>(
         next += run.len() / d;
     }
     for (h, weights) in weights.iter_mut().enumerate() {
-        let old = weigh(weights, &mut heads.maxima[h], &mut heads.sums[h]);
+        let old = weigh(lanes, weights, &mut heads.maxima[h], &mut heads.sums[h]);
         if old != 1.0 {
             for y in heads.values[h * d..(h + 1) * d].as_chunks_mut::<LANES>().0 {
                 *y = map(*y, |y| y * old);
@@ -297,17 +297,19 @@ fn score<L: Lanes, T: Element, const HEADS: usize>(
     at: usize,
     scores: &mut [[f32; KEY_BLOCK]; HEADS],
 ) {
-    let d = q[0].len();
-    for (i, key) in keys.chunks_exact(d).enumerate() {
+    let q: [&[F]; HEADS] = std::array::from_fn(|h| q[h].as_chunks::<LANES>().0);
+    let n_pieces = q[0].len();
+    for (i, key) in keys.chunks_exact(n_pieces * LANES).enumerate() {
+        let key = &key.as_chunks::<LANES>().0[..n_pieces];
         let mut acc = [[0.0; LANES]; HEADS];
-        for (c, key) in key.as_chunks::<LANES>().0.iter().enumerate() {
+        for (c, key) in key.iter().enumerate() {
             let key = T::widen(lanes, key);
-            for h in 0..HEADS {
-                acc[h] = fma(key, piece(q[h], c), acc[h]);
+            for (acc, q) in acc.iter_mut().zip(&q) {
+                *acc = fma(key, q[c], *acc);
             }
         }
-        for h in 0..HEADS {
-            scores[h][at + i] = sum(acc[h]);
+        for (scores, acc) in scores.iter_mut().zip(acc) {
+            scores[at + i] = lanes.sum(&acc);
         }
     }
 }
@@ -315,7 +317,12 @@ fn score<L: Lanes, T: Element, const HEADS: usize>(
 /// Turns a block's scores into weights `e^(score - max)`, updates the running maximum and sum, and returns what the
 /// running values are to be multiplied by.
 #[inline(always)]
-fn weigh(scores: &mut [f32; KEY_BLOCK], running_max: &mut f32, running_sum: &mut f32) -> f32 {
+fn weigh<L: Lanes>(
+    lanes: L,
+    scores: &mut [f32; KEY_BLOCK],
+    running_max: &mut f32,
+    running_sum: &mut f32,
+) -> f32 {
     let pieces = scores.as_chunks_mut::<LANES>().0;
     let mut highest = [*running_max; LANES];
     for piece in pieces.iter() {
@@ -329,7 +336,7 @@ fn weigh(scores: &mut [f32; KEY_BLOCK], running_max: &mut f32, running_sum: &mut
     }
     let old = exp1(*running_max - highest);
     *running_max = highest;
-    *running_sum = running_sum.mul_add(old, sum(total));
+    *running_sum = running_sum.mul_add(old, lanes.sum(&total));
     old
 }
 

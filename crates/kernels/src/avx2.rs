@@ -56,6 +56,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn sum(self, x: &[f32; 16]) -> f32 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { sum(x) }
+    }
+
+    #[inline(always)]
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { dots::<BITS>(packed, n, x) }
@@ -322,4 +328,22 @@ fn store_u32(y: &mut [u32; 16], i: usize, v: __m256i) {
     let y = &mut y[i * 8..(i + 1) * 8];
     // SAFETY: writes the 32 bytes of the slice just cut; any address will do.
     unsafe { _mm256_storeu_si256(y.as_mut_ptr().cast(), v) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum(x: &[f32; 16]) -> f32 {
+    let [low, high] = x.as_chunks::<8>().0 else {
+        unreachable!("sixteen are two times eight")
+    };
+    // SAFETY: reads the 32 bytes of each half; any address will do.
+    let v = unsafe {
+        _mm256_add_ps(
+            _mm256_loadu_ps(low.as_ptr()),
+            _mm256_loadu_ps(high.as_ptr()),
+        )
+    };
+    let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
 }

@@ -7,6 +7,7 @@ use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
+use crate::lanes;
 use crate::quant_rows::Chunk;
 
 /// Why it cannot run here.
@@ -56,6 +57,21 @@ impl Lanes for Avx512 {
     fn narrow(self, x: &[f32; 16]) -> [f16; 16] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { narrow(x) }
+    }
+
+    #[inline(always)]
+    fn sum(self, x: &[f32; 16]) -> f32 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { sum(x) }
+    }
+
+    #[inline(always)]
+    fn dequantize<const BITS: usize>(self, codes: &[u8], scale: f32, bias: f32) -> [[f32; 16]; 4] {
+        if BITS == 4 {
+            // SAFETY: `self` proves that the processor has the features.
+            return unsafe { dequantize_q4(codes, scale, bias) };
+        }
+        lanes::dequantize::<BITS>(codes, scale, bias)
     }
 
     #[inline(always)]
@@ -284,4 +300,42 @@ fn load_u32(x: &[u32; 16]) -> __m512i {
 fn store_u32(y: &mut [u32; 16], v: __m512i) {
     // SAFETY: writes the 64 bytes of the array; any address will do.
     unsafe { _mm512_storeu_si512(y.as_mut_ptr().cast(), v) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn sum(x: &[f32; 16]) -> f32 {
+    // SAFETY: reads the 64 bytes of the array; any address will do.
+    let v = unsafe { _mm512_loadu_ps(x.as_ptr()) };
+    let v = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+    let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// The sixteen possible weights of a group are one register; the codes look them up.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn dequantize_q4(codes: &[u8], scale: f32, bias: f32) -> [[f32; 16]; 4] {
+    let all = _mm512_setr_ps(
+        0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.,
+    );
+    let weights = _mm512_fmadd_ps(all, _mm512_set1_ps(scale), _mm512_set1_ps(bias));
+    // Eight lanes take the first word and eight the second; each lane then moves its code to the low four bits.
+    let words = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    let shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    let mut y = [[0.0; 16]; 4];
+    for (y, bytes) in y.iter_mut().zip(codes.as_chunks::<8>().0) {
+        let both = _mm512_set1_epi64(i64::from_le_bytes(*bytes));
+        let codes = _mm512_srlv_epi32(_mm512_permutexvar_epi32(words, both), shifts);
+        store_f32(y, _mm512_permutexvar_ps(codes, weights));
+    }
+    y
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn store_f32(y: &mut [f32; 16], v: __m512) {
+    // SAFETY: writes the 64 bytes of the array; any address will do.
+    unsafe { _mm512_storeu_ps(y.as_mut_ptr(), v) }
 }

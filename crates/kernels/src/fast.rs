@@ -6,7 +6,7 @@
 //! share their rounding error and makes the result worse. The lanes end in the tree of `lanes.rs`.
 
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{F, LANES, fma, mul, sum, sum_lanes};
+use crate::lanes::{F, LANES, fma, mul, sum_lanes};
 use crate::quant_matrix::bf16_lanes;
 use crate::quant_rows::{CHUNK_GROUPS, Chunk};
 use crate::{Bits, Columns, QuantMatrix, QuantRows};
@@ -95,7 +95,8 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
 ) {
     let n_rows = TILE_ROWS.min(x.n_rows() - r);
     let n_groups = w.n_groups();
-    let mut acc = [[[0.0; LANES]; LANES]; TILE_ROWS];
+    // `[lane of the sum][activation row][output row]`.
+    let mut acc = [[[0.0; LANES]; TILE_ROWS]; LANES];
     for c in 0..n_groups.div_ceil(CHUNK_GROUPS) {
         let n = (n_groups - c * CHUNK_GROUPS).min(CHUNK_GROUPS);
         let scales = scales_by_group(lanes, w.scales, o, c, n_groups);
@@ -109,7 +110,7 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
                 columns = code_columns(lanes, w, o, at);
             }
             let tile = unpack::<BITS>(&columns, first);
-            for (r, acc) in (r..r + n_rows).zip(&mut acc) {
+            for (r, acc) in (r..r + n_rows).zip(&mut acc[g]) {
                 let planes = &x.row(r).as_chunks::<PLANES>().0[c];
                 let mut t = [0.0; LANES];
                 for (p, plane) in planes.iter().enumerate() {
@@ -117,13 +118,14 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
                     let sx = [[plane.scales[0][g]; LANES], [plane.scales[1][g]; LANES]];
                     t = weigh(dots, &sx, if p == 0 { None } else { Some(t) });
                 }
-                acc[g] = fma(scales[g], t, acc[g]);
-                acc[g] = fma(biases[g], [planes[0].sums[g]; LANES], acc[g]);
+                *acc = fma(scales[g], t, *acc);
+                *acc = fma(biases[g], [planes[0].sums[g]; LANES], *acc);
             }
         }
     }
-    for (r, acc) in (r..r + n_rows).zip(&acc) {
-        y.row_mut(r)[o..o + LANES].copy_from_slice(&sum_lanes(acc));
+    let sums = sum_lanes(&mut acc);
+    for (r, sums) in (r..r + n_rows).zip(sums) {
+        y.row_mut(r)[o..o + LANES].copy_from_slice(sums);
     }
 }
 
@@ -161,17 +163,23 @@ fn unpack<const BITS: usize>(columns: &[[u32; LANES]; LANES], first: usize) -> T
         even: [[0; LANES]; 8],
         odd: [[0; LANES]; 8],
     };
-    for (k, (even, odd)) in tile.even.iter_mut().zip(&mut tile.odd).enumerate() {
-        for (i, (even, odd)) in even.iter_mut().zip(odd).enumerate() {
-            if BITS == 4 {
-                let word = columns[first + k][i];
-                *even = word & 0x0F0F_0F0F;
-                *odd = word >> 4 & 0x0F0F_0F0F;
-            } else {
-                let (a, b) = (columns[2 * k][i], columns[2 * k + 1][i]);
-                *even = a & 0xFF | a >> 8 & 0xFF00 | (b & 0xFF) << 16 | (b & 0xFF_0000) << 8;
-                *odd = a >> 8 & 0xFF | a >> 16 & 0xFF00 | (b & 0xFF00) << 8 | b & 0xFF00_0000;
-            }
+    // One flat loop over many words: over two short nested ones the compiler scatters.
+    if BITS == 4 {
+        let words = columns[first..first + 8].as_flattened();
+        for (even, word) in tile.even.as_flattened_mut().iter_mut().zip(words) {
+            *even = word & 0x0F0F_0F0F;
+        }
+        for (odd, word) in tile.odd.as_flattened_mut().iter_mut().zip(words) {
+            *odd = word >> 4 & 0x0F0F_0F0F;
+        }
+        return tile;
+    }
+    for (k, [a, b]) in columns.as_chunks::<2>().0.iter().enumerate() {
+        for (even, (a, b)) in tile.even[k].iter_mut().zip(a.iter().zip(b)) {
+            *even = a & 0xFF | a >> 8 & 0xFF00 | (b & 0xFF) << 16 | (b & 0xFF_0000) << 8;
+        }
+        for (odd, (a, b)) in tile.odd[k].iter_mut().zip(a.iter().zip(b)) {
+            *odd = a >> 8 & 0xFF | a >> 16 & 0xFF00 | (b & 0xFF00) << 8 | b & 0xFF00_0000;
         }
     }
     tile
@@ -230,7 +238,7 @@ fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
         acc = fma(bf16_lanes(scales, n), t, acc);
         acc = fma(bf16_lanes(biases, n), planes[0].sums, acc);
     }
-    sum(acc)
+    lanes.sum(&acc)
 }
 
 /// `before + sum over blocks of scale * dot`.

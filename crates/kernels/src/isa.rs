@@ -8,7 +8,7 @@ use half::f16;
 
 use crate::fast::Tile;
 use crate::quant_rows::Chunk;
-use crate::{absent, avx2, avx512, neon, portable};
+use crate::{absent, avx2, avx512, lanes, neon, portable};
 
 /// An instruction set that the operations are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +101,16 @@ pub(crate) trait Lanes: Copy {
 
     /// Rounds to nearest, ties to even.
     fn narrow(self, x: &[f32; 16]) -> [f16; 16];
+
+    /// The sum of the lanes in the order of [`lanes::sum`]. By hand, because the compiler packs the last steps of several sums
+    /// together and pays more for the packing than it saves.
+    fn sum(self, x: &[f32; 16]) -> f32;
+
+    /// `scale * code + bias`, rounded once, of the 64 codes of a group, in order.
+    #[inline(always)]
+    fn dequantize<const BITS: usize>(self, codes: &[u8], scale: f32, bias: f32) -> [[f32; 16]; 4] {
+        lanes::dequantize::<BITS>(codes, scale, bias)
+    }
 
     /// Sums of code times activation of one plane over the `n` groups of a chunk: `[block of 32 in the group][group]`, 0 from
     /// group `n` on, because `x` is 0 there. `packed` starts at the first group and holds at least `n`; what follows is not

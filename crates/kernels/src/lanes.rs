@@ -72,18 +72,42 @@ pub(crate) fn sum(a: F) -> f32 {
     v[0]
 }
 
-/// [`sum`] of sixteen values at once: `m[lane][value]`.
+/// `scale * code + bias` of the 64 codes of a group.
 #[inline(always)]
-pub(crate) fn sum_lanes(m: &[F; LANES]) -> F {
-    let mut v = *m;
+pub(crate) fn dequantize<const BITS: usize>(codes: &[u8], scale: f32, bias: f32) -> [F; 4] {
+    let mut unpacked = [0; 64];
+    if BITS == 4 {
+        for (pair, byte) in unpacked.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
+            *pair = [byte & 15, byte >> 4];
+        }
+    } else {
+        unpacked.copy_from_slice(codes);
+    }
+    let mut w = [[0.0; LANES]; 4];
+    for (w, code) in w.as_flattened_mut().iter_mut().zip(unpacked) {
+        *w = f32::from(code).mul_add(scale, bias);
+    }
+    w
+}
+
+/// [`sum`] of many values at once, `m[lane][value]`: they replace lane 0.
+#[inline(always)]
+pub(crate) fn sum_lanes<const N: usize>(m: &mut [[F; N]; LANES]) -> &[F; N] {
     let mut half = LANES / 2;
     while half > 0 {
-        for i in 0..half {
-            v[i] = add(v[i], v[i + half]);
+        let (low, high) = m.split_at_mut(half);
+        let high = high[..half].as_flattened().as_flattened();
+        for (low, high) in low
+            .as_flattened_mut()
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(high)
+        {
+            *low += high;
         }
         half /= 2;
     }
-    v[0]
+    &m[0]
 }
 
 /// The largest lane.

@@ -56,6 +56,12 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    fn sum(self, x: &[f32; 16]) -> f32 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { sum(x) }
+    }
+
+    #[inline(always)]
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { dots::<BITS>(packed, n, x) }
@@ -307,4 +313,17 @@ fn store_u64(y: &mut [u32; 16], i: usize, v: uint64x2_t) {
     let y = &mut y[i * 4..(i + 1) * 4];
     // SAFETY: writes the 16 bytes of the slice just cut; any address will do.
     unsafe { vst1q_u32(y.as_mut_ptr(), vreinterpretq_u32_u64(v)) }
+}
+
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn sum(x: &[f32; 16]) -> f32 {
+    let mut v = [vdupq_n_f32(0.0); 4];
+    for (v, x) in v.iter_mut().zip(x.as_chunks::<4>().0) {
+        // SAFETY: reads the 16 bytes of four elements; any address will do.
+        *v = unsafe { vld1q_f32(x.as_ptr()) };
+    }
+    let v = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
+    let v = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    vget_lane_f32::<0>(v) + vget_lane_f32::<1>(v)
 }

@@ -1,7 +1,7 @@
 //! RMSNorm: `y = x (mean(x^2) + eps)^-1/2 w`.
 
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{LANES, fma, for_each_piece, map, mul, piece, sum, update};
+use crate::lanes::{LANES, fma, for_each_piece, map, mul, piece, update};
 
 /// `y = x (mean(x^2) + eps)^-1/2 weight` of one row; no `weight` is all ones.
 ///
@@ -34,11 +34,11 @@ impl Op for RmsNorm<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<L: Lanes>(self, _: L) {
+    fn run<L: Lanes>(self, lanes: L) {
         let RmsNorm { x, weight, eps } = self;
         let mut squares = [0.0; LANES];
         for_each_piece(x, 0.0, |_, x| squares = fma(x, x, squares));
-        let factor = 1.0 / (sum(squares) / x.len() as f32 + eps).sqrt();
+        let factor = 1.0 / (lanes.sum(&squares) / x.len() as f32 + eps).sqrt();
         match weight {
             Some(weight) => update(x, |i, x| mul(map(x, |x| x * factor), piece(weight, i))),
             None => update(x, |_, x| map(x, |x| x * factor)),

@@ -4,6 +4,7 @@ use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
+use crate::lanes;
 use crate::quant_rows::Chunk;
 
 /// Runs `op` with what every machine of the target has.
@@ -23,6 +24,11 @@ impl Lanes for Portable {
     #[inline(always)]
     fn narrow(self, x: &[f32; 16]) -> [f16; 16] {
         x.map(f16::from_f32_const)
+    }
+
+    #[inline(always)]
+    fn sum(self, x: &[f32; 16]) -> f32 {
+        lanes::sum(*x)
     }
 
     #[inline(always)]

@@ -3,6 +3,19 @@
 //! Each block of 32 elements has its own scale, `sx = absmax / 127`, and its codes `xq = round(x / sx)`; a second plane holds the codes of
 //! what the first left over. Elements of even and of odd index lie apart, so that the low and the high halves of packed 4-bit
 //! bytes meet their partners without a shuffle. Sixteen groups make a chunk, padded with zeros at a row's end.
+//!
+//! Why 32 and why planes: norm of the error over the norm of the outputs, 256 x 2112 weights of 4 bits, 64 rows.
+//!
+//! | rows | per 64 | per 32 | per 64, two planes | per 32, two planes |
+//! |---|---|---|---|---|
+//! | gaussian | 0.60 % | 0.54 % | 0.0023 % | 0.0020 % |
+//! | gaussian with one element of 1.3e5 | 0.0060 % | 0.0042 % | 3.5e-7 | 2.3e-7 |
+//! | the same, against the norm without that element | 17 % | 12 % | 0.10 % | 0.06 % |
+//! | GeGLU product of gaussians | 1.01 % | 0.83 % | 0.0041 % | 0.0033 % |
+//! | GeGLU product with log-normal tails | 1.24 % | 0.94 % | 0.0057 % | 0.0041 % |
+//!
+//! A scale per 32 costs the kernels one multiply-add a group. With the exact sum of `x` in the bias term the errors of one plane
+//! are 1.7 to 1.9 times larger.
 
 use crate::isa::{Isa, Lanes, Op};
 use crate::lanes::{F, LANES, fma, largest, map, max};
