@@ -108,15 +108,15 @@ pub struct SessionArgs {
     pub memory: Option<u64>,
 
     /// Tokens of context [default: 4096, or the model's maximum if that is less].
-    #[arg(long, value_name = "N", value_parser = count(1))]
+    #[arg(long, value_name = "N", value_parser = count(1), allow_negative_numbers = true)]
     pub max_context: Option<u32>,
 
     /// Expert slots of each layer, instead of what the budget gives.
-    #[arg(long, value_name = "N", value_parser = count(0))]
+    #[arg(long, value_name = "N", value_parser = count(0), allow_negative_numbers = true)]
     pub slots: Option<u32>,
 
     /// Prompt tokens that go through a layer together.
-    #[arg(long, value_name = "N", value_parser = count(1))]
+    #[arg(long, value_name = "N", value_parser = count(1), allow_negative_numbers = true)]
     pub chunk: Option<u32>,
 
     /// How weights are read: past the page cache, through it, or as the file system allows.
@@ -124,7 +124,7 @@ pub struct SessionArgs {
     pub io: Io,
 
     /// Computing threads [default: one a processor].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
     pub threads: Option<u32>,
 }
 
@@ -148,27 +148,27 @@ impl SessionArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SamplingArgs {
     /// The most new tokens.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = count(1))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = count(1), allow_negative_numbers = true)]
     pub max_new: u32,
 
     /// 0 always takes the most likely token [default: 0.2; 0 with the bundled model].
-    #[arg(long, value_name = "T", value_parser = temperature)]
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
     /// Keep this many of the most likely tokens; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = 64, value_parser = count(0))]
+    #[arg(long, value_name = "K", default_value_t = 64, value_parser = count(0), allow_negative_numbers = true)]
     pub top_k: u32,
 
     /// Keep the most likely tokens up to this sum of probabilities; 1 keeps all.
-    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = top_p)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = top_p, allow_negative_numbers = true)]
     pub top_p: f32,
 
     /// Keep tokens at least this many times as likely as the most likely one.
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, allow_negative_numbers = true)]
     pub min_p: f32,
 
     /// Makes tokens of the prompt and the answer less likely; 1 does nothing.
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = repetition_penalty)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = repetition_penalty, allow_negative_numbers = true)]
     pub repetition_penalty: f32,
 
     /// Makes tokens that the answer has less likely, -2 to 2.
@@ -180,7 +180,7 @@ pub struct SamplingArgs {
     pub frequency_penalty: f32,
 
     /// Fixes the draws: the same seed gives the same text.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
 
     /// Ends the answer before this text; may be given several times.

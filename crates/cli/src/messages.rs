@@ -10,10 +10,12 @@ use serde_json::{Map, Value};
 use crate::exit::usage;
 use crate::output::{input_name, read_input};
 
+const MESSAGES: &str = r#"an array of messages such as [{"role": "user", "content": "Hello!"}]"#;
+
 /// The conversation in a file; `-` is standard input.
 pub fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
     let (name, bytes) = (input_name(path), read_input(path)?);
-    let messages: Vec<Message> = parse(&name, &bytes)?;
+    let messages: Vec<Message> = parse(&name, &bytes, MESSAGES)?;
     match messages.last() {
         None => Err(usage(format!(
             "{name}: there are no messages; give at least one"
@@ -28,17 +30,17 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Message>> {
 /// A file for the template: an array of messages, or an object with everything that the template takes.
 pub fn read_input_of_template(path: &Path) -> anyhow::Result<RenderInput> {
     let (name, bytes) = (input_name(path), read_input(path)?);
-    let value: Value = parse(&name, &bytes)?;
+    let value: Value = parse(&name, &bytes, MESSAGES)?;
     if value.is_array() {
         // Parsed once more for the errors, which then name line and column.
-        let messages: Vec<Message> = parse(&name, &bytes)?;
+        let messages: Vec<Message> = parse(&name, &bytes, MESSAGES)?;
         return Ok(RenderInput {
             messages: serde_json::to_value(messages)?,
             add_generation_prompt: true,
             ..RenderInput::default()
         });
     }
-    let conversation: Conversation = parse(&name, &bytes)?;
+    let conversation: Conversation = parse(&name, &bytes, MESSAGES)?;
     Ok(RenderInput {
         messages: Value::Array(conversation.messages),
         tools: conversation.tools.map(Value::Array),
@@ -63,7 +65,8 @@ fn yes() -> bool {
     true
 }
 
-/// JSON of a named input; errors say where.
-pub fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> anyhow::Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| usage(format!("{name}: {error}")))
+/// JSON of a named input; errors say where, and what would be right.
+pub fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8], expected: &str) -> anyhow::Result<T> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| usage(format!("{name}: {error}; give {expected}")))
 }

@@ -57,7 +57,11 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
 
 fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     let name = input_name(path);
-    let sequences: Vec<Vec<u32>> = messages::parse(&name, &read_input(path)?)?;
+    let sequences: Vec<Vec<u32>> = messages::parse(
+        &name,
+        &read_input(path)?,
+        "an array of arrays of token ids such as [[2, 105], [2]]",
+    )?;
     if sequences.is_empty() {
         return Err(usage(format!(
             "{name}: there are no sequences; give an array of arrays of token ids"

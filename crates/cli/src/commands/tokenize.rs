@@ -27,7 +27,11 @@ pub fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
 pub fn run_reverse(args: &DetokenizeArgs) -> anyhow::Result<()> {
     let model = open(&args.model.model())?;
     let stdin = Path::new("-");
-    let ids: Vec<u32> = messages::parse(&input_name(stdin), &read_input(stdin)?)?;
+    let ids: Vec<u32> = messages::parse(
+        &input_name(stdin),
+        &read_input(stdin)?,
+        "an array of token ids such as [2, 105]",
+    )?;
     let tokenizer = model.tokenizer()?;
     let n = tokenizer.vocab_size();
     if let Some((at, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= n) {

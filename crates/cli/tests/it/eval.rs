@@ -32,7 +32,7 @@ fn tensor(path: &Path, name: &str) -> (Vec<u64>, Vec<f32>) {
 fn golden_ids() -> Value {
     let golden = fs::read(repository("testdata/tiny-a/golden.json")).expect("golden values");
     let golden: Value = serde_json::from_slice(&golden).expect("JSON");
-    golden["input_ids"].clone()
+    golden["sequences"]["seq40"]["ids"].clone()
 }
 
 #[test]
@@ -55,7 +55,10 @@ fn logits_match_the_reference() {
             "7",
         ])
         .ok();
-    let (shape, expected) = tensor(&repository("testdata/tiny-a/golden.safetensors"), "logits");
+    let (shape, expected) = tensor(
+        &repository("testdata/tiny-a/golden.safetensors"),
+        "seq40.logits",
+    );
     for name in ["seq0.logits", "seq1.logits"] {
         let (actual_shape, actual) = tensor(output.as_ref(), name);
         assert_eq!(actual_shape, shape[shape.len() - 2..]);
@@ -127,7 +130,7 @@ fn ids_that_are_none() {
     let user = User::new();
     let eval =
         |stdin: &[u8]| user.run_with(&["eval", tiny(), "--token-ids", "-", "--quiet"], stdin);
-    eval(b"[[1, 2], [3").refused(2, &["line 1 column 12"]);
+    eval(b"[[1, 2], [3").refused(2, &["line 1 column 11"]);
     eval(b"[1, 2]").refused(2, &["standard input", "line 1"]);
     eval(b"[]").refused(2, &["no sequences"]);
     eval(b"[[1], []]").refused(2, &["sequence 1 is empty"]);
