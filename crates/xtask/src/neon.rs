@@ -55,12 +55,25 @@ pub fn run() -> anyhow::Result<ExitCode> {
 }
 
 fn install(package: &str) -> anyhow::Result<()> {
-    let mut apt = Command::new("apt-get");
-    apt.args(["install", "--quiet", "--yes", package]);
-    if status(&mut apt).is_ok_and(|status| status.success()) {
+    let install = ["install", "--quiet", "--yes", package];
+    if status(&mut apt(&install)).is_ok_and(|status| status.success()) {
         return Ok(());
     }
     // The lists of packages may be missing or old.
-    must(Command::new("apt-get").args(["update", "--quiet"]))?;
-    must(&mut apt)
+    must(&mut apt(&["update", "--quiet"]))?;
+    must(&mut apt(&install))
+}
+
+/// Whoever is not root, and may become it, has `sudo`.
+fn apt(args: &[&str]) -> Command {
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|output| output.stdout == b"0\n");
+    let mut command = Command::new(if is_root { "apt-get" } else { "sudo" });
+    if !is_root {
+        command.arg("apt-get");
+    }
+    command.args(args);
+    command
 }

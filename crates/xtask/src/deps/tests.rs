@@ -57,3 +57,9 @@ fn a_policy_without_its_lists_is_refused() {
         assert!(Policy::parse(&bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn the_lockfile_stays_readable() {
+    assert_eq!(too_many(MAX_PACKAGES), None);
+    assert!(too_many(MAX_PACKAGES + 1).is_some());
+}
