@@ -7,6 +7,7 @@ use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
+use crate::lanes;
 use crate::quant_rows::Chunk;
 
 /// Why it cannot run here.
@@ -59,6 +60,12 @@ impl Lanes for Avx2 {
     fn sum(self, x: &[f32; 16]) -> f32 {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { sum(x) }
+    }
+
+    #[inline(always)]
+    fn bf16(self, bytes: &[u8], n: usize) -> [f32; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { bf16(bytes, n) }
     }
 
     #[inline(always)]
@@ -346,4 +353,29 @@ fn sum(x: &[f32; 16]) -> f32 {
     let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// Loads all sixteen where the slice has them, and clears those from `n` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn bf16(bytes: &[u8], n: usize) -> [f32; 16] {
+    let Some(bytes) = bytes.first_chunk::<32>() else {
+        return lanes::bf16(bytes, n);
+    };
+    let numbers = _mm256_setr_epi8(
+        0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13,
+        14, 14, 15, 15,
+    );
+    let wanted = _mm256_cmpgt_epi8(_mm256_set1_epi8(n.min(16) as i8), numbers);
+    let half = _mm256_and_si256(load_u8(bytes, 0), wanted);
+    let mut y = [0.0; 16];
+    for (y, half) in y.as_chunks_mut::<8>().0.iter_mut().zip([
+        _mm256_castsi256_si128(half),
+        _mm256_extracti128_si256::<1>(half),
+    ]) {
+        let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half));
+        // SAFETY: writes the 32 bytes of eight f32; any address will do.
+        unsafe { _mm256_storeu_ps(y.as_mut_ptr(), _mm256_castsi256_ps(wide)) };
+    }
+    y
 }

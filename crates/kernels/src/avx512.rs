@@ -75,6 +75,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn bf16(self, bytes: &[u8], n: usize) -> [f32; 16] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { bf16(bytes, n) }
+    }
+
+    #[inline(always)]
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { dots::<BITS>(packed, n, x) }
@@ -338,4 +344,21 @@ fn dequantize_q4(codes: &[u8], scale: f32, bias: f32) -> [[f32; 16]; 4] {
 fn store_f32(y: &mut [f32; 16], v: __m512) {
     // SAFETY: writes the 64 bytes of the array; any address will do.
     unsafe { _mm512_storeu_ps(y.as_mut_ptr(), v) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn bf16(bytes: &[u8], n: usize) -> [f32; 16] {
+    let pairs = bytes.as_chunks::<2>().0;
+    let pairs = &pairs[..n.min(16)];
+    // SAFETY: the mask has one bit for each of the at most sixteen pairs of the slice, and the others are not read.
+    let half = unsafe {
+        _mm256_maskz_loadu_epi16(((1u32 << pairs.len()) - 1) as u16, pairs.as_ptr().cast())
+    };
+    let mut y = [0.0; 16];
+    store_f32(
+        &mut y,
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half))),
+    );
+    y
 }

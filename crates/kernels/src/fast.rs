@@ -7,7 +7,6 @@
 
 use crate::isa::{Isa, Lanes, Op};
 use crate::lanes::{F, LANES, fma, mul, sum_lanes};
-use crate::quant_matrix::bf16_lanes;
 use crate::quant_rows::{CHUNK_GROUPS, Chunk};
 use crate::{Bits, Columns, QuantMatrix, QuantRows};
 
@@ -198,7 +197,7 @@ fn scales_by_group<L: Lanes>(
     for (i, row) in rows.iter_mut().enumerate() {
         let at = (o + i) * n_groups + c * CHUNK_GROUPS;
         let n = (n_groups - c * CHUNK_GROUPS).min(CHUNK_GROUPS);
-        for (row, value) in row.iter_mut().zip(bf16_lanes(&bytes[2 * at..], n)) {
+        for (row, value) in row.iter_mut().zip(lanes.bf16(&bytes[2 * at..], n)) {
             *row = value.to_bits();
         }
     }
@@ -235,8 +234,8 @@ fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
             let dots = lanes.dots::<BITS>(packed, n, plane);
             t = weigh(dots, &plane.scales, if p == 0 { None } else { Some(t) });
         }
-        acc = fma(bf16_lanes(scales, n), t, acc);
-        acc = fma(bf16_lanes(biases, n), planes[0].sums, acc);
+        acc = fma(lanes.bf16(scales, n), t, acc);
+        acc = fma(lanes.bf16(biases, n), planes[0].sums, acc);
     }
     lanes.sum(&acc)
 }

@@ -112,6 +112,12 @@ pub(crate) trait Lanes: Copy {
         lanes::dequantize::<BITS>(codes, scale, bias)
     }
 
+    /// The first `n` BF16 of `bytes`, which may hold more, widened; the other lanes 0.
+    #[inline(always)]
+    fn bf16(self, bytes: &[u8], n: usize) -> [f32; 16] {
+        lanes::bf16(bytes, n)
+    }
+
     /// Sums of code times activation of one plane over the `n` groups of a chunk: `[block of 32 in the group][group]`, 0 from
     /// group `n` on, because `x` is 0 there. `packed` starts at the first group and holds at least `n`; what follows is not
     /// the chunk's.

@@ -72,6 +72,16 @@ pub(crate) fn sum(a: F) -> f32 {
     v[0]
 }
 
+/// The first `n` BF16 of `bytes` in sixteen lanes, the others 0.
+#[inline(always)]
+pub(crate) fn bf16(bytes: &[u8], n: usize) -> F {
+    let mut y = [0.0; LANES];
+    for (y, pair) in y.iter_mut().zip(bytes.as_chunks::<2>().0).take(n) {
+        *y = f32::from_bits(u32::from(u16::from_le_bytes(*pair)) << 16);
+    }
+    y
+}
+
 /// `scale * code + bias` of the 64 codes of a group.
 #[inline(always)]
 pub(crate) fn dequantize<const BITS: usize>(codes: &[u8], scale: f32, bias: f32) -> [F; 4] {

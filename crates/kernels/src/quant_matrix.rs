@@ -5,8 +5,6 @@
 
 use std::ops::Range;
 
-use crate::lanes::{F, LANES};
-
 /// Elements that share a scale and a bias.
 pub const GROUP: usize = 64;
 
@@ -140,21 +138,4 @@ impl<'a> QuantMatrix<'a> {
 pub(crate) fn bf16_at(bytes: &[u8], i: usize) -> f32 {
     let bits = u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
     f32::from_bits(u32::from(bits) << 16)
-}
-
-/// The first `n` BF16 of `bytes` in sixteen lanes, the others 0. Reads all sixteen where `bytes` has them, which is quicker.
-#[inline(always)]
-pub(crate) fn bf16_lanes(bytes: &[u8], n: usize) -> F {
-    let mut y = [0.0; LANES];
-    if let Some(bytes) = bytes.first_chunk::<{ 2 * LANES }>() {
-        for (i, (y, pair)) in y.iter_mut().zip(bytes.as_chunks::<2>().0).enumerate() {
-            let value = f32::from_bits(u32::from(u16::from_le_bytes(*pair)) << 16);
-            *y = if i < n { value } else { 0.0 };
-        }
-    } else {
-        for (i, y) in y.iter_mut().enumerate().take(n) {
-            *y = bf16_at(bytes, i);
-        }
-    }
-    y
 }
