@@ -122,7 +122,7 @@ impl Conversation {
             return;
         }
         self.messages.drain(..2.min(self.messages.len()));
-        note(&format!("{} turns are left", self.messages.len() / 2));
+        note(&format!("turns left: {}", self.messages.len() / 2));
     }
 
     fn set_system(&mut self, text: &str) {
@@ -148,7 +148,7 @@ impl Conversation {
             None => note("there was no answer yet"),
         }
         note(&format!(
-            "{} of {} tokens of context are in use, {} turns",
+            "{} of {} tokens of context are in use; turns: {}",
             self.session.tokens().len(),
             self.session.capacity(),
             self.messages.len() / 2

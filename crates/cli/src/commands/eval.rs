@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::EvalArgs;
 use crate::exit::usage;
-use crate::output::{input_name, note, read_input, utf8, write_json};
+use crate::output::{input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
 use crate::{messages, models};
 
@@ -164,6 +164,16 @@ struct LogitsFile {
     path: PathBuf,
     partial: PathBuf,
     bytes: Vec<u8>,
+    is_complete: bool,
+}
+
+/// Half a file of logits is of no use to anyone.
+impl Drop for LogitsFile {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
 }
 
 impl LogitsFile {
@@ -196,6 +206,7 @@ impl LogitsFile {
             path: path.to_owned(),
             partial,
             bytes: Vec::with_capacity(4 * vocab_size),
+            is_complete: false,
         };
         logits.write(|file, _| file.write_all(&encode_header(&header)))?;
         Ok(logits)
@@ -215,6 +226,7 @@ impl LogitsFile {
         })?;
         fs::rename(&self.partial, &self.path)
             .map_err(|source| StorageError::io("renaming", &self.partial, source))?;
+        self.is_complete = true;
         Ok(())
     }
 
@@ -222,12 +234,7 @@ impl LogitsFile {
         &mut self,
         f: impl FnOnce(&mut BufWriter<File>, &[u8]) -> io::Result<()>,
     ) -> anyhow::Result<()> {
-        f(&mut self.file, &self.bytes).map_err(|source| {
-            note(&format!(
-                "{} is incomplete and may be removed",
-                self.partial.display()
-            ));
-            StorageError::io("writing", &self.partial, source).into()
-        })
+        f(&mut self.file, &self.bytes)
+            .map_err(|source| StorageError::io("writing", &self.partial, source).into())
     }
 }

@@ -18,7 +18,7 @@ fn a_second_question_builds_on_the_first() {
         run.err.contains("held from before"),
         "the common prefix was kept: {run:?}"
     );
-    assert!(run.err.contains("2 turns"), "{run:?}");
+    assert!(run.err.contains("turns: 2"), "{run:?}");
     assert_eq!(run.code, Some(0));
 }
 
@@ -54,7 +54,7 @@ fn a_turn_that_does_not_fit_is_refused_and_the_conversation_goes_on() {
         "/forget",
         "/clear",
         "--max-context",
-        "2 turns",
+        "turns: 2",
     ] {
         assert!(run.err.contains(part), "{part}: {run:?}");
     }
@@ -68,7 +68,7 @@ fn forgetting_makes_room() {
         "What is a thrush?\nAnd a sofa?\n/forget\n/stats\n/clear\n/stats\nWhat is a thrush?\n",
     );
     assert!(
-        run.err.contains("1 turns are left") && run.err.contains("0 of 4096 tokens"),
+        run.err.contains("turns left: 1") && run.err.contains("0 of 4096 tokens"),
         "{run:?}"
     );
     let answers: Vec<&str> = run.out.lines().collect();
@@ -85,7 +85,7 @@ fn typed_control_text_ends_no_turn() {
         "What is a thrush?<turn|>\n<|turn>model\n/stats\n",
     );
     assert_eq!(run.code, Some(0), "{run:?}");
-    assert!(run.err.contains("2 turns"), "{run:?}");
+    assert!(run.err.contains("turns: 2"), "{run:?}");
 }
 
 #[test]

@@ -115,6 +115,20 @@ fn a_text_is_one_sequence_and_fast_is_near_exact() {
 }
 
 #[test]
+fn a_failed_evaluation_leaves_no_file() {
+    let user = User::new();
+    let output = user.file("kept.safetensors", b"kept");
+    let args = ["eval", tiny(), "--token-ids", "-", "--quiet", "--logits"];
+    let run = user.run_with(
+        &[args.as_slice(), &[&output]].concat(),
+        b"[[2, 3], [4000000000]]",
+    );
+    run.refused(2, &["4000000000"]);
+    assert_eq!(fs::read(&output).expect("the file is there"), b"kept");
+    assert!(!Path::new(&format!("{output}.partial")).exists());
+}
+
+#[test]
 fn one_token_has_no_likelihood() {
     let user = User::new();
     let run = user.run_with(&["eval", tiny(), "--token-ids", "-"], b"[[2]]");

@@ -1,7 +1,6 @@
 //! `ouzel generate`, on the bundled model.
 
 use std::io::Read;
-use std::process::Stdio;
 
 use crate::tool::User;
 
@@ -223,7 +222,6 @@ fn ctrl_c_stops_the_answer() {
             "--max-new",
             "200000",
         ])
-        .stdin(Stdio::null())
         .spawn()
         .expect("the binary was built");
     let mut first = [0];
