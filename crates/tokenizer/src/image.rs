@@ -103,18 +103,6 @@ impl Layout {
         for i in 1..10 {
             starts[i] = starts[i - 1] + sizes[i - 1] as usize;
         }
-        let [
-            _,
-            text_ends,
-            text,
-            by_text,
-            added,
-            bytes,
-            chars,
-            merge_ends,
-            merges,
-            spans,
-        ] = starts;
         Ok(Layout {
             flags: counts[0],
             n_tokens: counts[1] as usize,
@@ -123,15 +111,15 @@ impl Layout {
             char_slots: counts[4] as usize,
             n_merges: counts[5] as usize,
             n_spans: counts[6] as usize,
-            text_ends,
-            text,
-            by_text,
-            added,
-            bytes,
-            chars,
-            merge_ends,
-            merges,
-            spans,
+            text_ends: starts[1],
+            text: starts[2],
+            by_text: starts[3],
+            added: starts[4],
+            bytes: starts[5],
+            chars: starts[6],
+            merge_ends: starts[7],
+            merges: starts[8],
+            spans: starts[9],
         })
     }
 }

@@ -19,7 +19,7 @@ use code::Kind;
 const MAX_FILE_LINES: usize = 700;
 
 /// A function that is longer has two ideas.
-const MAX_FUNCTION_LINES: usize = 75;
+const MAX_FUNCTION_LINES: usize = 70;
 
 /// What a newcomer has to download, in bytes of the files that git knows.
 const MAX_REPOSITORY_BYTES: u64 = 80_000_000;
