@@ -12,6 +12,8 @@ use crate::{EngineError, LayerId, TokenId};
 const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
 /// Likewise the longest position.
 const DEFAULT_MAX_POSITION: u32 = 262_144;
+/// The kernels' sums run in sixteen lanes.
+const HEAD_DIM_STEP: usize = 16;
 
 /// Which keys a query of the layer may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,9 +159,9 @@ impl Config {
                     ),
                 ));
             }
-            if !shape.head_dim.is_multiple_of(2) {
+            if !shape.head_dim.is_multiple_of(HEAD_DIM_STEP) {
                 return Err(unsupported(
-                    "an odd head dimension",
+                    format!("a head dimension off {HEAD_DIM_STEP}"),
                     format!("layer {l} has {}", shape.head_dim),
                 ));
             }

@@ -325,7 +325,7 @@ impl Ops for Cpu {
         let width = self.width(Buf::Gate, first);
         let up = std::mem::take(&mut self.buffers[Buf::Up as usize]);
         self.for_each_row(Buf::Gate, first, rows, &|this, i, row| {
-            kernels::geglu_in_place(this.isa, row, &up[i * width..(i + 1) * width]);
+            kernels::geglu(this.isa, row, &up[i * width..(i + 1) * width]);
         });
         self.buffers[Buf::Up as usize] = up;
     }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ouzel_storage::{AlignedBuf, IoMode, PositionedFile};
 
@@ -277,14 +277,5 @@ impl ExpertStore {
 
     fn verified_index(&self, l: LayerId, expert: ExpertId) -> usize {
         l.index() * self.files.n_experts() + expert.index()
-    }
-}
-
-impl std::fmt::Debug for ExpertStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExpertStore")
-            .field("layers", &self.slots.len())
-            .field("waited", &Duration::ZERO.max(self.counts.disk_wait))
-            .finish()
     }
 }

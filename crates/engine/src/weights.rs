@@ -145,7 +145,15 @@ impl WeightMap {
 
     /// Bytes that the loaded weights occupy.
     pub fn bytes(&self, config: &Config) -> u64 {
-        let norms = 4 * config.n_layers() * (9 * config.hidden_size + config.n_experts + 2 * 512);
+        // A layer has eight norms with the router's, each expert's scale, the norms of query and key heads, and its scalar.
+        let in_layer =
+            |head_dim| (NORMS.len() + 1) * config.hidden_size + config.n_experts + 2 * head_dim + 1;
+        let in_layers: usize = config
+            .layers
+            .iter()
+            .map(|shape| in_layer(shape.head_dim))
+            .sum();
+        let norms = 4 * (in_layers + config.hidden_size);
         (self.file_bytes.next_multiple_of(AlignedBuf::ALIGNMENT) + norms) as u64
     }
 }

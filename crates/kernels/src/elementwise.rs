@@ -6,21 +6,11 @@ use crate::isa::{Isa, Lanes, Op};
 use crate::lanes::{LANES, fma, map, mul, piece, update};
 use crate::math::{gelu, tanh};
 
-/// `y = gelu(gate) * up`, gelu by its tanh formula; see `math.rs` for its error. Finite wherever the true product is.
+/// `gate = gelu(gate) * up`, gelu by its tanh formula; see `math.rs` for its error. Finite wherever the true product is.
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], y: &mut [f32]) {
-    assert_eq!(gate.len(), y.len(), "length of y");
-    y.copy_from_slice(gate);
-    geglu_in_place(isa, y, up);
-}
-
-/// [`geglu`] with `y = gate`.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn geglu_in_place(isa: Isa, gate: &mut [f32], up: &[f32]) {
+pub fn geglu(isa: Isa, gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len(), "length of up");
     isa.run(Geglu { gate, up });
 }

@@ -39,7 +39,7 @@ use absent as neon;
 
 pub use attention::{Attend, KEY_BLOCK, KvRows, KvSegment, attend, merge_partials, partial_len};
 pub use columns::Columns;
-pub use elementwise::{add_scaled, geglu, geglu_in_place, scale, softcap, to_f16};
+pub use elementwise::{add_scaled, geglu, scale, softcap, to_f16};
 pub use exact::{dequantize_row, matmul};
 pub use fast::matmul_i8;
 pub use isa::Isa;

@@ -68,7 +68,7 @@ impl Cpu {
         self.project(&parts.gate(expert), x, n, &mut scratch.gate[..n * inner]);
         self.project(&parts.up(expert), x, n, &mut scratch.up[..n * inner]);
         let (gate, up) = (&mut scratch.gate[..n * inner], &scratch.up[..n * inner]);
-        kernels::geglu_in_place(self.isa, gate, up);
+        kernels::geglu(self.isa, gate, up);
         let x = self.input(gate, inner, DOWN_PLANES, &mut quantized);
         let out = places.start * hidden..places.end * hidden;
         self.project(&parts.down(expert), x, n, &mut scratch.outputs[out]);

@@ -22,7 +22,6 @@ const ROUTE_TOLERANCE: f32 = 1e-3;
 /// A backend that keeps what passes through it, by layer.
 struct Recorder<'a> {
     cpu: &'a mut Cpu,
-    n_rows: usize,
     hidden: Vec<Vec<f32>>,
     router_logits: Vec<Vec<f32>>,
     topk_ids: Vec<Vec<u32>>,
@@ -36,7 +35,6 @@ impl<'a> Recorder<'a> {
     fn new(cpu: &'a mut Cpu) -> Recorder<'a> {
         Recorder {
             cpu,
-            n_rows: 0,
             hidden: Vec::new(),
             router_logits: Vec::new(),
             topk_ids: Vec::new(),
@@ -67,7 +65,6 @@ impl Ops for Recorder<'_> {
         self.cpu.block_rows()
     }
     fn embed(&mut self, ids: &[TokenId], rows: Rows) {
-        self.n_rows = rows.n;
         self.cpu.embed(ids, rows);
         Self::keep(self.cpu, &mut self.hidden, Buf::Hidden, LayerId(0), rows);
     }

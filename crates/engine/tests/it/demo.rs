@@ -12,7 +12,7 @@ use crate::{argmax, installed, repository, session};
 /// The goldens were confirmed by two f32 implementations within 1.2e-5 of each other (testdata/README.md); ours adds its own
 /// rounding.
 const GOLDEN_TOLERANCE: f32 = 5e-4;
-/// What int8 activations and f16 keys and values may cost, in nats a token (docs: the two precisions).
+/// What int8 activations and f16 keys and values may cost, in nats a token (ARCHITECTURE.md, the two precisions).
 const FAST_NATS_A_TOKEN: f64 = 0.01;
 /// The answers of the fast precision are read by people: at most one token in fifty may differ from the exact choice.
 const MIN_AGREEMENT: f64 = 0.98;
@@ -175,6 +175,37 @@ fn a_prompt_longer_than_the_window_has_one_result_however_it_is_cut() {
             other != whole,
             "{precision:?}: a token near the start does not matter"
         );
+    }
+}
+
+#[test]
+fn attention_over_more_than_one_span_of_positions_has_one_result() {
+    let text = ids(&json("testdata/demo/long-prompt.json")[0]);
+    // Spans are cut every 2,048 positions (budget.rs): this crosses one cut, in the middle of a block and between blocks.
+    let longer: Vec<TokenId> = text.iter().chain(&text).copied().take(2100).collect();
+    for precision in [Precision::Exact, Precision::Fast] {
+        let logits = |chunk: u32, threads: u32| {
+            let mut session = session(&DEMO.model, precision, |options| {
+                options.chunk = Some(chunk);
+                options.threads = Some(threads);
+                options.slots = Some(32);
+            });
+            prefill(&mut session, &longer[..2090]);
+            let mut all: Vec<u32> = session.logits().iter().map(|z| z.to_bits()).collect();
+            for &id in &longer[2090..] {
+                all.extend(
+                    session
+                        .decode(id)
+                        .expect("a decode")
+                        .iter()
+                        .map(|z| z.to_bits()),
+                );
+            }
+            all
+        };
+        let whole = logits(4096, 2);
+        assert!(logits(100, 1) == whole, "{precision:?}: chunks of 100");
+        assert!(logits(2048, 2) == whole, "{precision:?}: chunks of 2,048");
     }
 }
 

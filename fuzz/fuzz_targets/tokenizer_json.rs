@@ -1,0 +1,5 @@
+//! Arbitrary bytes for the parser that its name says; `fuzz/src/lib.rs` explains.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ouzel_tokenizer::fuzz::tokenizer_json(data));
