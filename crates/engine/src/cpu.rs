@@ -10,7 +10,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use ouzel_kernels::{self as kernels, Columns, Isa, QuantMatrix, QuantRows};
+use ouzel_kernels::{self as kernels, Columns, Isa, Pool, QuantMatrix, QuantRows};
 
 use self::attention::AttentionScratch;
 use self::experts::ExpertScratch;
@@ -20,7 +20,6 @@ use crate::budget::{Budget, DOWN_PLANES, EXPERT_ROWS, max_width};
 use crate::config::Config;
 use crate::kv::KvCache;
 use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
-use crate::parallel::{for_each_chunk, for_each_column_range};
 use crate::store::ExpertStore;
 use crate::weights::Weights;
 use crate::{EngineError, LayerId, Precision, Stats, TokenId};
@@ -30,7 +29,7 @@ pub struct Cpu {
     config: Arc<Config>,
     isa: Isa,
     precision: Precision,
-    n_threads: usize,
+    pool: Pool,
     block_rows: usize,
     weights: Weights,
     buffers: [Vec<f32>; Buf::COUNT],
@@ -59,12 +58,13 @@ impl Cpu {
         budget: &Budget,
         weights: Weights,
         store: ExpertStore,
+        pool: Pool,
     ) -> Cpu {
         let rows = budget.block.max(EXPERT_ROWS);
         Cpu {
             isa,
             precision,
-            n_threads: budget.threads,
+            pool,
             block_rows: budget.block,
             weights,
             buffers: std::array::from_fn(|i| vec![0.0; buffer_len(&config, budget, i)]),
@@ -102,7 +102,7 @@ impl Cpu {
     /// `y = W x` over `n` rows, the output rows split over the threads.
     fn project(&self, w: &QuantMatrix<'_>, x: Input<'_>, n: usize, y: &mut [f32]) {
         let y = Columns::new(y, n, w.n_out);
-        for_each_column_range(y, self.n_threads, &|range, y| {
+        self.pool.for_each_column_range(y, &|range, y| {
             let w = w.rows(range);
             match x {
                 Input::F32(x) => kernels::matmul(self.isa, &w, x, y),
@@ -122,14 +122,10 @@ impl Cpu {
         let width = self.width(buf, l);
         let mut y = std::mem::take(&mut self.buffers[buf as usize]);
         let this = &*self;
-        for_each_chunk(
-            &mut y[span(buf, width, rows)],
-            width,
-            self.n_threads.min(rows.n),
-            &|i, row| {
-                f(this, i, row);
-            },
-        );
+        this.pool
+            .for_each_chunk(&mut y[span(buf, width, rows)], width, &|i, row| {
+                f(this, i, row)
+            });
         self.buffers[buf as usize] = y;
     }
 

@@ -17,7 +17,6 @@ mod kv;
 mod model;
 mod ops;
 mod options;
-mod parallel;
 mod readers;
 mod sampler;
 mod session;

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ouzel_kernels::Isa;
+use ouzel_kernels::{Isa, Pool};
 use ouzel_storage::{IoMode, PositionedFile};
 
 use crate::budget::Budget;
@@ -34,7 +34,6 @@ pub struct Session {
     budget: Budget,
     isa: Isa,
     io: IoMode,
-    pool: rayon_core::ThreadPool,
     cpu: Cpu,
     position: usize,
     stats: Stats,
@@ -57,14 +56,10 @@ impl Session {
     ) -> Result<Session, EngineError> {
         let budget = model.plan_budget(options)?;
         let config = Arc::clone(model.config());
-        let pool = rayon_core::ThreadPoolBuilder::new()
-            .num_threads(budget.threads)
-            .thread_name(|i| format!("ouzel-compute-{i}"))
-            .build()
-            .map_err(|error| EngineError::System {
-                what: "starting the computing threads",
-                reason: error.to_string(),
-            })?;
+        let pool = Pool::new(budget.threads).map_err(|error| EngineError::System {
+            what: "starting the computing threads",
+            reason: error.to_string(),
+        })?;
         let file = PositionedFile::open(&model.weights_path(), options.io)?;
         let weights = Weights::load(&file, model.weights.clone(), &config)?;
         let store = ExpertStore::new(
@@ -75,13 +70,20 @@ impl Session {
             options.io,
         )?;
         let io = store.io_mode();
-        let cpu = Cpu::new(config, isa, options.precision, &budget, weights, store);
+        let cpu = Cpu::new(
+            config,
+            isa,
+            options.precision,
+            &budget,
+            weights,
+            store,
+            pool,
+        );
         Ok(Session {
             model,
             budget,
             isa,
             io,
-            pool,
             cpu,
             position: 0,
             stats: Stats::default(),
@@ -248,13 +250,11 @@ impl Session {
 
     fn forward(&mut self, ids: &[TokenId]) -> Result<(), EngineError> {
         let (cpu, config, position) = (&mut self.cpu, self.model.config(), self.position);
-        self.pool
-            .install(|| forward::chunk(cpu, config, ids, position))
+        forward::chunk(cpu, config, ids, position)
     }
 
     fn head(&mut self, rows: Rows) {
-        let cpu = &mut self.cpu;
-        self.pool.install(|| cpu.head(rows));
+        self.cpu.head(rows);
     }
 
     fn advance(&mut self, n: usize) {

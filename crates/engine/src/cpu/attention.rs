@@ -12,7 +12,6 @@ use crate::budget::{Budget, SPAN, partials_len, spans};
 use crate::config::Config;
 use crate::kv::{Staged, visible};
 use crate::ops::{Buf, Rows};
-use crate::parallel::for_each_chunk;
 
 /// Partials of the queries under way.
 pub struct AttentionScratch {
@@ -59,29 +58,21 @@ impl Cpu {
         for first in (0..rows.n).step_by(rows_at_once) {
             let n = rows_at_once.min(rows.n - first);
             let used = n * shape.n_kv_heads * n_spans * partial_len;
-            for_each_chunk(
-                &mut partials[..used],
-                partial_len,
-                self.n_threads,
-                &|task, partial| {
+            self.pool
+                .for_each_chunk(&mut partials[..used], partial_len, &|task, partial| {
                     let (query, nth) = (task / n_spans, task % n_spans);
                     let (row, head) = (first + query / shape.n_kv_heads, query % shape.n_kv_heads);
                     self.attend_span(l, staged, (row, head), nth, partial);
-                },
-            );
+                });
             let out = first * shape.query_width()..(first + n) * shape.query_width();
-            for_each_chunk(
-                &mut attended[out],
-                group_width,
-                self.n_threads,
-                &|query, out| {
+            self.pool
+                .for_each_chunk(&mut attended[out], group_width, &|query, out| {
                     let position = rows.position() + first + query / shape.n_kv_heads;
                     let n_used = span_count(&visible(&shape, self.config.sliding_window, position));
                     let start = query * n_spans * partial_len;
                     let parts = &partials[start..start + n_used * partial_len];
                     kernels::merge_partials(self.isa, parts, shape.group(), shape.head_dim, out);
-                },
-            );
+                });
         }
         self.buffers[Buf::Attended as usize] = attended;
         self.attention.partials = partials;

@@ -7,7 +7,6 @@ use super::{Cpu, Input};
 use crate::budget::{DOWN_PLANES, EXPERT_ROWS};
 use crate::config::Config;
 use crate::ops::{Buf, Rows};
-use crate::parallel::for_each_chunk;
 use crate::{EngineError, LayerId, Precision};
 
 /// Scratch of one expert at work, and the outputs of all pairs of a row and an expert.
@@ -99,11 +98,8 @@ impl Cpu {
         let mut sums = std::mem::take(&mut self.buffers[Buf::RoutedOut as usize]);
         let this = &*self;
         debug_assert_eq!(this.width(Buf::RoutedOut, l), hidden);
-        for_each_chunk(
-            &mut sums[..rows.n * hidden],
-            hidden,
-            this.n_threads.min(rows.n),
-            &|row, sum| {
+        this.pool
+            .for_each_chunk(&mut sums[..rows.n * hidden], hidden, &|row, sum| {
                 sum.fill(0.0);
                 for &place in this.routes.groups().places_of_row(row, k) {
                     let place = place as usize;
@@ -111,8 +107,7 @@ impl Cpu {
                     let output = &this.experts.outputs[place * hidden..(place + 1) * hidden];
                     kernels::add_scaled(this.isa, sum, weight, output);
                 }
-            },
-        );
+            });
         self.buffers[Buf::RoutedOut as usize] = sums;
     }
 }
