@@ -13,6 +13,7 @@ mod lock;
 mod map;
 mod memory;
 mod positioned;
+mod region;
 pub mod sim;
 mod sys;
 
@@ -24,6 +25,7 @@ pub use lock::DirLock;
 pub use map::Mmap;
 pub use memory::{free_memory, peak_memory};
 pub use positioned::{IoMode, PositionedFile};
+pub use region::Region;
 
 use std::path::Path;
 
