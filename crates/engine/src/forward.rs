@@ -21,7 +21,9 @@ pub fn chunk<O: Ops>(
         n: ids.len(),
         chunk_position: position,
     };
-    ops.embed(ids, rows);
+    for rows in rows.blocks(ops.block_rows()) {
+        ops.embed(&ids[rows.start..rows.start + rows.n], rows);
+    }
     for l in config.layer_ids() {
         layer(ops, config, l, rows)?;
     }

@@ -5,6 +5,7 @@
 //! [`Sampler`] chooses the next id. Routed experts stream from the disk into slots. This crate knows nothing of text,
 //! terminals, the network or the environment.
 
+mod blocks;
 mod budget;
 mod cache;
 mod config;

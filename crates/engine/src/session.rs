@@ -120,6 +120,11 @@ impl Session {
         self.budget.context
     }
 
+    /// Retained expert slots of all layers, now: a longer context leaves fewer.
+    pub fn n_slots(&self) -> usize {
+        self.cpu.n_slots()
+    }
+
     /// What the session did so far.
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -128,12 +133,15 @@ impl Session {
     /// Forgets all tokens.
     pub fn reset(&mut self) {
         self.position = 0;
+        self.cpu.clear();
     }
 
     /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer hold the rows for it.
     pub fn rewind(&mut self, position: usize) -> bool {
         let may = can_rewind(self.model.config().sliding_window, self.position, position);
-        if may {
+        if may && position == 0 {
+            self.reset();
+        } else if may {
             self.position = position;
         }
         may
@@ -175,16 +183,7 @@ impl Session {
             if result.is_err() {
                 break;
             }
-            for rows in chunk_rows(chunk.len(), self.position).blocks(self.budget.logits_rows) {
-                self.head(rows);
-                let vocab_size = self.model.config().vocab_size;
-                let all = self
-                    .cpu
-                    .rows(Buf::Logits, LayerId(0), Rows { start: 0, ..rows });
-                for (i, logits) in all.chunks_exact(vocab_size).enumerate() {
-                    f(done + rows.start + i, logits);
-                }
-            }
+            self.all_logits(chunk.len(), &mut |row, logits| f(done + row, logits));
             done += chunk.len();
             self.advance(chunk.len());
         }
@@ -220,6 +219,21 @@ impl Session {
         &mut self.cpu
     }
 
+    /// Hands out the logits of each row of the chunk just computed.
+    fn all_logits(&mut self, n_rows: usize, f: &mut dyn FnMut(usize, &[f32])) {
+        let block_rows = self.budget.blocks.block_rows;
+        let blocks = chunk_rows(n_rows, self.position).blocks(block_rows);
+        for rows in blocks.flat_map(|block| block.blocks(self.budget.logits_rows)) {
+            self.cpu.head(rows);
+            let vocab_size = self.model.config().vocab_size;
+            let first = Rows { start: 0, ..rows };
+            let all = self.cpu.rows(Buf::Logits, LayerId(0), first);
+            for (i, logits) in all.chunks_exact(vocab_size).enumerate() {
+                f(rows.start + i, logits);
+            }
+        }
+    }
+
     fn prefill_chunks(
         &mut self,
         ids: &[TokenId],
@@ -249,6 +263,7 @@ impl Session {
     }
 
     fn forward(&mut self, ids: &[TokenId]) -> Result<(), EngineError> {
+        self.cpu.reserve(self.position, ids.len());
         let (cpu, config, position) = (&mut self.cpu, self.model.config(), self.position);
         forward::chunk(cpu, config, ids, position)
     }
@@ -282,9 +297,10 @@ impl Session {
 
     /// Takes the store's counts over, and after a failure starts again from an empty context: some layers have moved on.
     fn settle(&mut self, result: Result<(), EngineError>) -> Result<(), EngineError> {
+        self.cpu.return_chunk();
         self.cpu.add_stats(&mut self.stats);
         if matches!(&result, Err(error) if !matches!(error, EngineError::Cancelled)) {
-            self.position = 0;
+            self.reset();
         }
         result
     }

@@ -21,7 +21,7 @@ pub struct AttentionScratch {
 impl AttentionScratch {
     pub fn new(config: &Config, budget: &Budget) -> AttentionScratch {
         AttentionScratch {
-            partials: vec![0.0; partials_len(config, budget.context, budget.block)],
+            partials: vec![0.0; partials_len(config, budget.context, budget.blocks.block_rows)],
         }
     }
 }
@@ -30,13 +30,12 @@ impl Cpu {
     /// `Attended = softmax(Query Key^T) Value`; then the block enters the cache.
     pub(super) fn attend(&mut self, l: LayerId, rows: Rows) {
         let shape = self.config.layer(l);
-        let kv_values = rows.n * shape.kv_width();
         self.kv.stage(
             self.isa,
             l,
             rows.n,
-            &self.buffers[Buf::Key as usize][..kv_values],
-            &self.buffers[Buf::Value as usize][..kv_values],
+            self.buffers[Buf::Key as usize].rows(0..rows.n, shape.kv_width()),
+            self.buffers[Buf::Value as usize].rows(0..rows.n, shape.kv_width()),
         );
         let staged = Staged {
             position: rows.position(),
@@ -64,15 +63,14 @@ impl Cpu {
                     let (row, head) = (first + query / shape.n_kv_heads, query % shape.n_kv_heads);
                     self.attend_span(l, staged, (row, head), nth, partial);
                 });
-            let out = first * shape.query_width()..(first + n) * shape.query_width();
-            self.pool
-                .for_each_chunk(&mut attended[out], group_width, &|query, out| {
-                    let position = rows.position() + first + query / shape.n_kv_heads;
-                    let n_used = span_count(&visible(&shape, self.config.sliding_window, position));
-                    let start = query * n_spans * partial_len;
-                    let parts = &partials[start..start + n_used * partial_len];
-                    kernels::merge_partials(self.isa, parts, shape.group(), shape.head_dim, out);
-                });
+            let out = attended.rows_mut(first..first + n, shape.query_width());
+            self.pool.for_each_chunk(out, group_width, &|query, out| {
+                let position = rows.position() + first + query / shape.n_kv_heads;
+                let n_used = span_count(&visible(&shape, self.config.sliding_window, position));
+                let start = query * n_spans * partial_len;
+                let parts = &partials[start..start + n_used * partial_len];
+                kernels::merge_partials(self.isa, parts, shape.group(), shape.head_dim, out);
+            });
         }
         self.buffers[Buf::Attended as usize] = attended;
         self.attention.partials = partials;
@@ -96,10 +94,10 @@ impl Cpu {
             return;
         }
         let width = shape.group() * shape.head_dim;
-        let q = (row * shape.n_kv_heads + head) * width;
+        let queries = self.buffers[Buf::Query as usize].rows(row..row + 1, shape.query_width());
         let segments = self.kv.segments(l, head, staged, visible.clone());
         let op = Attend {
-            q: &self.buffers[Buf::Query as usize][q..q + width],
+            q: &queries[head * width..(head + 1) * width],
             head_dim: shape.head_dim,
             segments: segments.as_slice(),
             visible,
