@@ -18,6 +18,7 @@ mod lanes;
 mod math;
 mod norm;
 mod portable;
+pub mod probe;
 mod quant_matrix;
 mod quant_rows;
 mod rope;
