@@ -12,7 +12,7 @@ fn a_seed_fixes_the_sequence_for_ever() {
 #[test]
 fn a_shorter_sequence_begins_a_longer_one() {
     let long = token_sequence(4096, 7, 1000);
-    for n in [0, 1, 31, 32, 33, 64, 65, 999, 1000] {
+    for n in [0, 1, 3, 4, 5, 12, 13, 999, 1000] {
         assert_eq!(token_sequence(4096, 7, n), long[..n], "{n}");
     }
 }
