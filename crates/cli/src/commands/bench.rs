@@ -1,7 +1,10 @@
 //! `ouzel bench`: how fast a model runs here, and which share that is of what the machine could do at best.
 
+mod forecast;
+mod markdown;
 mod measure;
 mod probe;
+mod system;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -49,6 +52,9 @@ pub fn run(args: &BenchArgs, quiet: bool) -> anyhow::Result<()> {
     finish(csv, || bench.csv())?;
     if args.csv.as_deref() == Some(Path::new("-")) {
         return write(&bench.csv());
+    }
+    if args.report {
+        return write(&markdown::report(&bench));
     }
     write(&bench.table())
 }
@@ -186,7 +192,8 @@ fn probe_alone(args: &BenchArgs, csv: Option<NewFile>) -> anyhow::Result<()> {
     if args.csv.as_deref() == Some(Path::new("-")) {
         return write(&probe.to_csv());
     }
-    write(&table::probe(&probe))
+    let forecast = forecast::table(args, &probe.rates()).map_err(Error::from)?;
+    write(&format!("{}\n{forecast}", table::probe(&probe)))
 }
 
 /// The files of a model that hold its experts.

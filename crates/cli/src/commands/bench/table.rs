@@ -228,12 +228,13 @@ fn field(text: &str) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
+/// A share in percent.
+pub fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
 /// Columns as wide as their widest cell, to the right.
-fn aligned(cells: &[Vec<String>]) -> String {
+pub fn aligned(cells: &[Vec<String>]) -> String {
     let width = |column: usize| cells.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let mut text = String::new();
     for row in cells {
