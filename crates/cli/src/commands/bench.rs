@@ -222,3 +222,6 @@ fn median(mut values: Vec<f64>) -> f64 {
         _ => values[n / 2],
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,17 +210,17 @@ impl Bench {
 }
 
 /// The skew of a synthetic model, which is part of its id: `synth-<preset>-<skew>-seed<S>`.
-fn skew(model_id: &str) -> &str {
+pub fn skew(model_id: &str) -> &str {
     let of_synthetic = || {
         let (rest, seed) = model_id.strip_prefix("synth-")?.rsplit_once("-seed")?;
         let (_, skew) = rest.rsplit_once('-')?;
-        seed.bytes().all(|b| b.is_ascii_digit()).then_some(skew)
+        (!seed.is_empty() && seed.bytes().all(|b| b.is_ascii_digit())).then_some(skew)
     };
     of_synthetic().unwrap_or(NONE)
 }
 
 /// A field of a CSV line, in quotes where it has to be.
-fn field(text: &str) -> String {
+pub fn field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
