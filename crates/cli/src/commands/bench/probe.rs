@@ -129,6 +129,9 @@ impl Probe {
         if limits.quick {
             command.arg("--quick");
         }
+        // The folder of models does not matter to a model that is named by its path, but it has to be somewhere.
+        let folder = dir.parent().unwrap_or(dir);
+        command.arg("--models-dir").arg(folder);
         command.arg("--model").arg(dir);
         let output = command
             .stdin(Stdio::null())
