@@ -12,6 +12,7 @@ mod config;
 mod cpu;
 mod error;
 mod expert_files;
+pub mod floor;
 mod forward;
 mod ids;
 mod kv;

@@ -20,6 +20,7 @@ mod math;
 mod norm;
 mod pool;
 mod portable;
+pub mod probe;
 mod quant_matrix;
 mod quant_rows;
 mod rope;

@@ -38,6 +38,7 @@ mod score;
 mod session;
 mod stats;
 mod text;
+mod token_sequence;
 
 pub use cancel::Cancel;
 pub use error::{Error, TextError};
@@ -52,3 +53,4 @@ pub use ouzel_tokenizer::RenderInput;
 pub use score::Score;
 pub use session::Session;
 pub use stats::{Stats, StopReason};
+pub use token_sequence::{N_TOPICS, token_sequence, topic_of};

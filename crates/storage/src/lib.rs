@@ -13,6 +13,7 @@ mod lock;
 mod map;
 mod memory;
 mod positioned;
+pub mod probe;
 mod region;
 pub mod sim;
 mod sys;

@@ -13,6 +13,7 @@ mod process;
 mod readme;
 mod rooms;
 mod style;
+mod synth;
 mod tests_run;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ cargo xtask COMMAND
   demo-check     the demo command of README.md, literally and from another folder, byte by byte
   cross          a type-check for the other systems
   neon           the kernels' tests on an emulated aarch64
+  synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] OUT.gturbo
+                 a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny
 ";
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         "notices" => no_arguments(rest).and_then(|()| notices::run()),
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
+        "synth" => synth::run(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");

@@ -41,6 +41,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "ouzel-xtask",
         &[
+            "ouzel",
+            "ouzel-engine",
             "ouzel-format",
             "ouzel-storage",
             "ouzel-install",

@@ -6,5 +6,6 @@ use ouzel_storage::counting::CountingAllocator;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 mod disks;
+mod probe;
 mod reads;
 mod small;

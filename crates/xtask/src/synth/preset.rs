@@ -1,0 +1,118 @@
+//! The shapes of the synthetic models, and how popular their experts are.
+
+use anyhow::bail;
+use ouzel_format::Arch;
+
+/// The models that can be made, by name.
+pub const PRESETS: [&str; 3] = ["gemma4-26b-a4b", "scaled", "tiny"];
+
+/// How uneven the popularity of experts is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skew {
+    /// As in a recorded routing of the real model.
+    Trace,
+    /// Flatter, so that caches do worse.
+    Hard,
+}
+
+impl Skew {
+    /// The skew of this name.
+    pub fn parse(name: &str) -> anyhow::Result<Skew> {
+        match name {
+            "trace" => Ok(Skew::Trace),
+            "hard" => Ok(Skew::Hard),
+            _ => bail!("{name:?} is no skew: trace or hard"),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Skew::Trace => "trace",
+            Skew::Hard => "hard",
+        }
+    }
+}
+
+/// The shape of the preset `name`.
+pub fn arch(name: &str) -> anyhow::Result<Arch> {
+    match name {
+        "gemma4-26b-a4b" => Ok(gemma4_26b_a4b()),
+        "scaled" => Ok(scaled()),
+        "tiny" => Ok(tiny()),
+        _ => bail!("{name:?} is no preset: one of {}", PRESETS.join(", ")),
+    }
+}
+
+/// Gemma 4 26B-A4B: 1.35 GB of resident weights, 12.9 GB of experts.
+fn gemma4_26b_a4b() -> Arch {
+    Arch {
+        hidden_size: 2816,
+        ffn_intermediate: 2112,
+        moe_intermediate: 704,
+        num_heads: 16,
+        num_kv_heads: 8,
+        num_full_kv_heads: 2,
+        head_dim: 256,
+        full_head_dim: 512,
+        vocab_size: 262_144,
+        sliding_window: 1024,
+        num_layers: 30,
+        num_experts: 128,
+        top_k_experts: 8,
+        final_logit_softcap: 30.0,
+        rope_theta: 1e4,
+        full_rope_theta: 1e6,
+        partial_rotary_factor: 0.25,
+        tie_word_embeddings: true,
+        attention_k_eq_v: true,
+        hidden_activation: "gelu_pytorch_tanh".to_owned(),
+        full_attention_layer_mask: every_sixth(30),
+    }
+}
+
+/// One period of layers with as many experts as the real model, so that caches see the same odds: 340 MB of experts over 30 MB of
+/// resident weights.
+fn scaled() -> Arch {
+    Arch {
+        hidden_size: 1024,
+        ffn_intermediate: 768,
+        moe_intermediate: 256,
+        num_heads: 8,
+        num_kv_heads: 4,
+        num_full_kv_heads: 1,
+        head_dim: 128,
+        full_head_dim: 256,
+        vocab_size: 16_384,
+        sliding_window: 512,
+        num_layers: 6,
+        full_attention_layer_mask: every_sixth(6),
+        ..gemma4_26b_a4b()
+    }
+}
+
+/// For tests of the generator: 2 MB.
+fn tiny() -> Arch {
+    Arch {
+        hidden_size: 128,
+        ffn_intermediate: 128,
+        moe_intermediate: 64,
+        num_heads: 4,
+        num_kv_heads: 2,
+        num_full_kv_heads: 1,
+        head_dim: 32,
+        full_head_dim: 64,
+        vocab_size: 2048,
+        sliding_window: 64,
+        num_layers: 6,
+        num_experts: 16,
+        top_k_experts: 4,
+        full_attention_layer_mask: every_sixth(6),
+        ..gemma4_26b_a4b()
+    }
+}
+
+/// Five sliding layers, then a full one.
+fn every_sixth(n_layers: usize) -> Vec<bool> {
+    (0..n_layers).map(|layer| layer % 6 == 5).collect()
+}
