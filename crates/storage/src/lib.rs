@@ -14,6 +14,7 @@ mod map;
 mod memory;
 mod positioned;
 pub mod sim;
+mod stream;
 mod sys;
 
 pub use aligned::AlignedBuf;
@@ -24,6 +25,7 @@ pub use lock::DirLock;
 pub use map::Mmap;
 pub use memory::{free_memory, peak_memory};
 pub use positioned::{IoMode, PositionedFile};
+pub use stream::StreamWriter;
 
 use std::path::Path;
 

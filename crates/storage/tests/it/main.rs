@@ -8,3 +8,4 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 mod disks;
 mod reads;
 mod small;
+mod streams;
