@@ -30,6 +30,8 @@ cargo xtask COMMAND
   neon           the kernels' tests on an emulated aarch64
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] OUT.gturbo
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny
+  synth-check MODEL [--slots 4,8,12,16,24,32] [--prefill N] [--decode N]
+                 such a model's residual stream, popularity of experts and hit rates; an error where these are off
 ";
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         "synth" => synth::run(rest),
+        "synth-check" => synth::check::run(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");

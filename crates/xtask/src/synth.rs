@@ -6,6 +6,7 @@
 
 mod affine;
 mod balance;
+pub mod check;
 mod directions;
 mod preset;
 mod random;
