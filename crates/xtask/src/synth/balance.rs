@@ -17,7 +17,7 @@ impl Balance {
     /// Share that the tokens of its topic have in common.
     pub const TOPIC: f32 = 0.38;
     /// Share of the noise in the scores that lasts as long as a topic.
-    const LASTING_NOISE: f32 = 0.42;
+    const LASTING_NOISE: f32 = 0.45;
     /// Deviation of an embedding's entries in steps of its scale: the parts' largest sum stays within the 7.5 steps there are.
     pub const EMBEDDING_DEVIATION: f32 = 3.0;
     /// Weight of the norm of the attention's output. Without training, attention looks at everything and gives every token nearly the
@@ -34,8 +34,8 @@ impl Balance {
     pub fn of(skew: Skew) -> Balance {
         Balance {
             popularity: match skew {
-                Skew::Trace => 0.97,
-                Skew::Hard => 0.76,
+                Skew::Trace => 1.0,
+                Skew::Hard => 0.8,
             },
         }
     }
