@@ -4,6 +4,8 @@
 //! rounding of activations. Two threads make pieces, which are written in order.
 
 mod metadata;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::path::Path;

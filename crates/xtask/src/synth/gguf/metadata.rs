@@ -66,9 +66,19 @@ impl Metadata {
             false => arch.num_kv_heads,
         });
         let kv_heads: Vec<u8> = kv_heads.flat_map(u32::to_le_bytes).collect();
-        all.array("gemma4.attention.head_count_kv", I32, arch.num_layers, &kv_heads);
+        all.array(
+            "gemma4.attention.head_count_kv",
+            I32,
+            arch.num_layers,
+            &kv_heads,
+        );
         let sliding: Vec<u8> = mask.map(|&is_full| u8::from(!is_full)).collect();
-        all.array("gemma4.attention.sliding_window_pattern", BOOL, arch.num_layers, &sliding);
+        all.array(
+            "gemma4.attention.sliding_window_pattern",
+            BOOL,
+            arch.num_layers,
+            &sliding,
+        );
         all
     }
 
@@ -80,7 +90,10 @@ impl Metadata {
         let mut reader = Reader { rest: vocab };
         ensure!(reader.take(4)? == MAGIC, "the vocabulary is no GGUF file");
         let version = reader.u32()?;
-        ensure!(version == VERSION, "the vocabulary is of version {version}, not {VERSION}");
+        ensure!(
+            version == VERSION,
+            "the vocabulary is of version {version}, not {VERSION}"
+        );
         let (_n_tensors, n_pairs) = (reader.u64()?, reader.u64()?);
         let mut n_tokens = None;
         for _ in 0..n_pairs {
@@ -157,7 +170,9 @@ struct Reader<'b> {
 impl<'b> Reader<'b> {
     fn take(&mut self, n: u64) -> anyhow::Result<&'b [u8]> {
         let n = usize::try_from(n).ok().filter(|&n| n <= self.rest.len());
-        let (taken, rest) = self.rest.split_at(n.context("the vocabulary is cut short")?);
+        let (taken, rest) = self
+            .rest
+            .split_at(n.context("the vocabulary is cut short")?);
         self.rest = rest;
         Ok(taken)
     }
