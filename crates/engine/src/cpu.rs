@@ -107,7 +107,6 @@ impl Cpu {
     }
 
     /// The experts of a row of the chunk and their weights, by descending score.
-    #[cfg(test)]
     pub fn routes(&self, row: usize) -> (&[u32], &[f32]) {
         self.routes.of_row(row)
     }

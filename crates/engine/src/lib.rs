@@ -29,6 +29,7 @@ mod testing;
 mod weights;
 
 pub use budget::{Budget, BudgetLine, DEFAULT_CONTEXT_TOKENS, DEFAULT_MEMORY_BYTES, ModelBytes};
+pub use cache::{LayerCache, Placement, Plan};
 pub use config::{Config, LayerKind, LayerShape};
 pub use error::EngineError;
 pub use ids::{ExpertId, LayerId, SlotId, TokenId};
@@ -37,5 +38,5 @@ pub use options::{Options, Precision};
 pub use ouzel_kernels::Isa;
 pub use ouzel_storage::IoMode;
 pub use sampler::{Sampler, SamplerOptions};
-pub use session::{Progress, Session};
+pub use session::{LayerTrace, Progress, Session};
 pub use stats::Stats;

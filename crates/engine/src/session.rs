@@ -28,6 +28,17 @@ pub struct Progress {
     pub total: usize,
 }
 
+/// What one layer made of some tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerTrace<'a> {
+    /// Index of the first of these tokens among those asked for.
+    pub first: usize,
+    /// The residual stream behind the layer, `[n, hidden_size]`.
+    pub hidden: &'a [f32],
+    /// The experts that each token chose, by descending score, `[n][experts_per_token]`.
+    pub chosen: &'a [&'a [u32]],
+}
+
 /// One context of tokens on one model.
 pub struct Session {
     model: Arc<Model>,
@@ -191,6 +202,32 @@ impl Session {
         self.settle(result)
     }
 
+    /// Adds `ids` to the context and hands out what each layer made of each chunk of them. A diagnosis: nothing else needs it, and
+    /// it computes no logits.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn trace_layers(
+        &mut self,
+        ids: &[TokenId],
+        f: &mut dyn FnMut(LayerId, &LayerTrace<'_>),
+    ) -> Result<(), EngineError> {
+        self.check(ids)?;
+        let mut result = Ok(());
+        let mut first = 0;
+        // Rows that are handed out together lie together.
+        let n_rows = self.budget.chunk.min(self.budget.blocks.block_rows);
+        for chunk in ids.chunks(n_rows) {
+            result = self.trace_chunk(chunk, first, f);
+            if result.is_err() {
+                break;
+            }
+            first += chunk.len();
+            self.advance(chunk.len());
+        }
+        self.settle(result)
+    }
+
     /// Adds one token to the context and returns its logits, `[vocab_size]`.
     ///
     /// # Errors
@@ -266,6 +303,29 @@ impl Session {
         self.cpu.reserve(self.position, ids.len());
         let (cpu, config, position) = (&mut self.cpu, self.model.config(), self.position);
         forward::chunk(cpu, config, ids, position)
+    }
+
+    fn trace_chunk(
+        &mut self,
+        ids: &[TokenId],
+        first: usize,
+        f: &mut dyn FnMut(LayerId, &LayerTrace<'_>),
+    ) -> Result<(), EngineError> {
+        self.cpu.reserve(self.position, ids.len());
+        let (cpu, config) = (&mut self.cpu, self.model.config());
+        let rows = chunk_rows(ids.len(), self.position);
+        cpu.embed(ids, rows);
+        for l in config.layer_ids() {
+            forward::layer(cpu, config, l, rows)?;
+            let chosen: Vec<&[u32]> = (0..rows.n).map(|row| cpu.routes(row).0).collect();
+            let trace = LayerTrace {
+                first,
+                hidden: cpu.rows(Buf::Hidden, l, rows),
+                chosen: &chosen,
+            };
+            f(l, &trace);
+        }
+        Ok(())
     }
 
     fn head(&mut self, rows: Rows) {

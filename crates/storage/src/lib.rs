@@ -16,6 +16,7 @@ mod positioned;
 pub mod probe;
 mod region;
 pub mod sim;
+mod stream;
 mod sys;
 
 pub use aligned::AlignedBuf;
@@ -27,6 +28,7 @@ pub use map::Mmap;
 pub use memory::{free_memory, peak_memory};
 pub use positioned::{IoMode, PositionedFile};
 pub use region::Region;
+pub use stream::StreamWriter;
 
 use std::path::Path;
 

@@ -28,8 +28,11 @@ cargo xtask COMMAND
   demo-check     the demo command of README.md, literally and from another folder, byte by byte
   cross          a type-check for the other systems
   neon           the kernels' tests on an emulated aarch64
-  synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] OUT.gturbo
-                 a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny
+  synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
+                 a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
+                 --gguf writes the same for llama.cpp, with the tokenizer of FILE, its models/ggml-vocab-gemma-4.gguf
+  synth-check MODEL [--slots 4,8,12,16,24,32] [--prefill N] [--decode N]
+                 such a model's residual stream, popularity of experts and hit rates; an error where these are off
 ";
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         "synth" => synth::run(rest),
+        "synth-check" => synth::check::run(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");

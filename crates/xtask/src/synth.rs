@@ -6,11 +6,14 @@
 
 mod affine;
 mod balance;
+pub mod check;
 mod directions;
+mod gguf;
 mod preset;
 mod random;
 mod records;
 mod rows;
+mod stage;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -29,9 +32,6 @@ use crate::process::root;
 use preset::Skew;
 use tensors::Source;
 
-/// Left free beside what is written, in bytes.
-const RESERVE_BYTES: u64 = 256 << 20;
-
 /// What to make, and where.
 #[derive(Debug)]
 struct Order {
@@ -39,22 +39,14 @@ struct Order {
     skew: Skew,
     seed: u64,
     tokenizer: Option<PathBuf>,
-    output: PathBuf,
+    output: Option<PathBuf>,
+    gguf: Option<PathBuf>,
+    gguf_vocab: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
-    let order = Order::parse(args)?;
-    let started = Instant::now();
-    let bytes = make(&order, &root()?)?;
-    let seconds = started.elapsed().as_secs_f64();
-    println!(
-        "{}: {}, {:.2} GB in {seconds:.1} s, {:.2} GB/s",
-        order.output.display(),
-        order.model_id(),
-        bytes as f64 / 1e9,
-        bytes as f64 / 1e9 / seconds
-    );
+    make(&Order::parse(args)?, &root()?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -62,6 +54,7 @@ impl Order {
     fn parse(args: &[String]) -> anyhow::Result<Order> {
         let (mut preset, mut skew, mut seed) = (None, None, None);
         let (mut tokenizer, mut output) = (None, None);
+        let (mut gguf, mut gguf_vocab) = (None, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || {
@@ -74,17 +67,29 @@ impl Order {
                 "--skew" => skew = Some(Skew::parse(&value()?)?),
                 "--seed" => seed = Some(value()?.parse().context("--seed is a whole number")?),
                 "--tokenizer" => tokenizer = Some(PathBuf::from(value()?)),
+                "--gguf" => gguf = Some(PathBuf::from(value()?)),
+                "--gguf-vocab" => gguf_vocab = Some(PathBuf::from(value()?)),
                 flag if flag.starts_with('-') => bail!("what is {flag:?}?"),
                 path if output.is_none() => output = Some(PathBuf::from(path)),
                 path => bail!("{path:?}: one output is enough"),
             }
         }
+        ensure!(
+            output.is_some() || gguf.is_some(),
+            "the output is missing: a path that ends in .gturbo"
+        );
+        ensure!(
+            gguf.is_some() == gguf_vocab.is_some(),
+            "--gguf and --gguf-vocab belong together: llama.cpp wants a tokenizer in the file"
+        );
         Ok(Order {
             preset: preset.context("--preset names the model")?,
             skew: skew.context("--skew is trace or hard")?,
             seed: seed.context("--seed is a number of your choice")?,
             tokenizer,
-            output: output.context("the output is missing: a path that ends in .gturbo")?,
+            output,
+            gguf,
+            gguf_vocab,
         })
     }
 
@@ -99,27 +104,63 @@ impl Order {
     }
 }
 
-/// Makes the model and returns the bytes of its weights. `repository` is where nothing may be written.
-fn make(order: &Order, repository: &Path) -> anyhow::Result<u64> {
+/// Makes what is ordered. `repository` is where nothing may be written.
+fn make(order: &Order, repository: &Path) -> anyhow::Result<()> {
     let source = Source::new(preset::arch(&order.preset)?, order.skew, order.seed);
-    let bytes = write::total_bytes(&source)?;
-    check_output(&order.output, repository)?;
-    check_room(&order.output, bytes)?;
-    let partial = with_suffix(&order.output, ".partial");
-    remove_leftover(&partial)?;
-    let result = fill(order, &source, &partial).and_then(|()| {
-        OsDisk.rename(&partial, &order.output)?;
-        Ok(OsDisk.sync_dir(parent(&order.output))?)
-    });
-    if result.is_err() {
-        // The error at hand says more than that of the removal.
-        let _ = OsDisk.remove_dir_all(&partial);
+    let name = order.model_id();
+    let gguf = order.gguf.as_ref().zip(order.gguf_vocab.as_ref());
+    let gguf = gguf
+        .map(|(output, vocab)| anyhow::Ok((output, gguf::Plan::new(&source, &name, vocab)?)))
+        .transpose()?;
+    let outputs = [
+        order
+            .output
+            .as_ref()
+            .map(|path| Ok((path, write::total_bytes(&source)?))),
+        gguf.as_ref()
+            .map(|(path, plan)| anyhow::Ok((*path, plan.bytes()))),
+    ];
+    let mut needed = 0;
+    for output in outputs.into_iter().flatten() {
+        let (path, bytes) = output?;
+        // Both on one disk, as far as anyone knows.
+        needed += bytes;
+        stage::check_output(path, repository)?;
+        stage::check_room(path, needed)?;
     }
-    result.map(|()| bytes)
+    if let Some(output) = &order.output {
+        let bytes = write::total_bytes(&source)?;
+        timed(output, bytes, || {
+            stage::staged(output, |partial| fill(order, &source, (partial, output)))
+        })?;
+    }
+    if let Some((output, plan)) = &gguf {
+        timed(output, plan.bytes(), || {
+            stage::staged(output, |partial| plan.write(&source, partial))
+        })?;
+    }
+    Ok(())
+}
+
+/// Does `work`, and says how fast `bytes` of `output` were written.
+fn timed(
+    output: &Path,
+    bytes: u64,
+    work: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    work()?;
+    let (gigabytes, seconds) = (bytes as f64 / 1e9, started.elapsed().as_secs_f64());
+    println!(
+        "{}: {gigabytes:.2} GB in {seconds:.1} s, {:.2} GB/s",
+        output.display(),
+        gigabytes / seconds
+    );
+    Ok(())
 }
 
 /// Writes the whole directory, the manifest last.
-fn fill(order: &Order, source: &Source, dir: &Path) -> anyhow::Result<()> {
+fn fill(order: &Order, source: &Source, (dir, output): (&Path, &Path)) -> anyhow::Result<()> {
     for folder in [paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
         OsDisk.create_dir_all(&dir.join(folder))?;
     }
@@ -138,69 +179,6 @@ fn fill(order: &Order, source: &Source, dir: &Path) -> anyhow::Result<()> {
     for folder in [paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
         OsDisk.sync_dir(&dir.join(folder))?;
     }
-    records::write_manifest(source, &order.model_id(), &files, (dir, &order.output))?;
+    records::write_manifest(source, &order.model_id(), &files, (dir, output))?;
     Ok(OsDisk.sync_dir(dir)?)
-}
-
-fn check_output(output: &Path, repository: &Path) -> anyhow::Result<()> {
-    ensure!(!output.exists(), "{} exists already", output.display());
-    let there = parent(output);
-    let there = there
-        .canonicalize()
-        .with_context(|| format!("{}: make this folder first", there.display()))?;
-    let repository = repository.canonicalize().context("the repository")?;
-    ensure!(
-        !there.starts_with(&repository),
-        "{} is inside the repository, where no model may be; choose another folder",
-        output.display()
-    );
-    Ok(())
-}
-
-fn check_room(output: &Path, bytes: u64) -> anyhow::Result<()> {
-    let (free, needed) = (OsDisk.free_space(parent(output))?, bytes + RESERVE_BYTES);
-    ensure!(
-        free >= needed,
-        "{} needs {:.2} GB with some reserve, and the disk has {:.2} GB free",
-        output.display(),
-        needed as f64 / 1e9,
-        free as f64 / 1e9
-    );
-    Ok(())
-}
-
-/// Removes what a killed run left, and nothing else.
-fn remove_leftover(partial: &Path) -> anyhow::Result<()> {
-    let ours = [
-        paths::MANIFEST,
-        paths::RECEIPT,
-        paths::WEIGHTS,
-        paths::EXPERTS_DIR,
-        paths::TOKENIZER_DIR,
-    ];
-    let names = OsDisk.names(partial)?.unwrap_or_default();
-    let foreign = names
-        .iter()
-        .find(|name| !ours.iter().any(|ours| *name == ours));
-    if let Some(name) = foreign {
-        bail!(
-            "{} holds {}, which is no part of a model; move it away",
-            partial.display(),
-            name.display()
-        );
-    }
-    Ok(OsDisk.remove_dir_all(partial)?)
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
 }

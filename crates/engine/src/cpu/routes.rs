@@ -59,7 +59,6 @@ impl Routes {
     }
 
     /// The experts and weights of a row, by descending score.
-    #[cfg(test)]
     pub fn of_row(&self, row: usize) -> (&[u32], &[f32]) {
         let range = row * self.k..(row + 1) * self.k;
         (&self.ids[range.clone()], &self.weights[range])

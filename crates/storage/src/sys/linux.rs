@@ -10,8 +10,19 @@ use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 
 /// Opens for reads past the page cache.
 pub fn open_direct(path: &Path) -> io::Result<File> {
+    direct().read(true).open(path)
+}
+
+/// Opens a file that is there for writes past the page cache.
+pub fn open_direct_to_write(path: &Path) -> io::Result<File> {
+    direct().write(true).open(path)
+}
+
+fn direct() -> OpenOptions {
     let flags = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2) is an int");
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
+    let mut options = OpenOptions::new();
+    options.custom_flags(flags);
+    options
 }
 
 /// Drops pages of the cache again; only advice, so a refusal changes nothing.

@@ -9,7 +9,15 @@ use rustix::fs::statvfs;
 
 /// Opens for reads past the page cache.
 pub fn open_direct(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
+    past_the_cache(File::open(path)?)
+}
+
+/// Opens a file that is there for writes past the page cache.
+pub fn open_direct_to_write(path: &Path) -> io::Result<File> {
+    past_the_cache(File::options().write(true).open(path)?)
+}
+
+fn past_the_cache(file: File) -> io::Result<File> {
     // SAFETY: the descriptor is open for as long as `file` lives, and F_NOCACHE takes an int.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_NOCACHE, 1) };
     if result == -1 {

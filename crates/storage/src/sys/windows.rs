@@ -28,6 +28,14 @@ pub fn open_direct(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
+/// Opens a file that is there for writes past the cache.
+pub fn open_direct_to_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(FILE_FLAG_NO_BUFFERING)
+        .open(path)
+}
+
 /// One read at `offset`, possibly short.
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     file.seek_read(buf, offset)

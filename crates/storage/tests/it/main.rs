@@ -9,3 +9,4 @@ mod disks;
 mod probe;
 mod reads;
 mod small;
+mod streams;

@@ -84,15 +84,15 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Sets up the rows for `directions`, with the shares that `balance` gives to the parts.
-    pub fn new(arch: &Arch, directions: &Directions, balance: &Balance) -> Embedding {
+    /// Sets up the rows for `directions`.
+    pub fn new(arch: &Arch, directions: &Directions) -> Embedding {
         let fixed = |steps: f32| (steps * (1 << FRACTION) as f32).round() as i32;
         let steps = Balance::EMBEDDING_DEVIATION;
         let (shared, topic) = (
-            fixed(steps * balance.shared.sqrt()),
-            fixed(steps * balance.topic.sqrt()),
+            fixed(steps * Balance::SHARED.sqrt()),
+            fixed(steps * Balance::TOPIC.sqrt()),
         );
-        let own = steps * (1.0 - balance.shared - balance.topic).sqrt();
+        let own = steps * (1.0 - Balance::SHARED - Balance::TOPIC).sqrt();
         // An odd number from -255 to 255, each as likely, has deviation 256 / sqrt(3).
         let own = fixed(own * 3f32.sqrt() / 256.0);
         // 7.5 is the middle of 0 to 15.

@@ -6,6 +6,9 @@ use ouzel_format::Arch;
 /// The models that can be made, by name.
 pub const PRESETS: [&str; 3] = ["gemma4-26b-a4b", "scaled", "tiny"];
 
+/// Retained slots a layer for which hit rates are wanted.
+pub const WANTED_SLOTS: [usize; 6] = [4, 8, 12, 16, 24, 32];
+
 /// How uneven the popularity of experts is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
@@ -31,6 +34,24 @@ impl Skew {
             Skew::Trace => "trace",
             Skew::Hard => "hard",
         }
+    }
+
+    /// The skew of a model that `synth` made, by its name.
+    pub fn of_model(model_id: &str) -> Option<Skew> {
+        let rest = model_id.strip_prefix("synth-")?;
+        [Skew::Trace, Skew::Hard]
+            .into_iter()
+            .find(|skew| rest.contains(&format!("-{}-seed", skew.name())))
+    }
+
+    /// The hit rate of a decoded token that is wanted, in percent, for 8 of 128 experts.
+    pub fn wanted(self, n_slots: usize) -> Option<f64> {
+        let rates = match self {
+            Skew::Trace => [25.0, 41.0, 54.0, 62.0, 74.0, 81.0],
+            Skew::Hard => [20.0, 33.0, 46.0, 54.0, 66.0, 74.0],
+        };
+        let nth = WANTED_SLOTS.iter().position(|&n| n == n_slots)?;
+        Some(rates[nth])
     }
 }
 

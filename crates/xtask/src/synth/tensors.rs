@@ -84,7 +84,7 @@ impl Source {
     pub fn new(arch: Arch, skew: Skew, seed: u64) -> Source {
         let balance = Balance::of(skew);
         let directions = Directions::new(seed, &arch);
-        let embedding = Embedding::new(&arch, &directions, &balance);
+        let embedding = Embedding::new(&arch, &directions);
         Source {
             arch,
             seed,

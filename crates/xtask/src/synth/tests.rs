@@ -13,12 +13,24 @@ fn order(preset: &str, seed: u64, output: PathBuf) -> Order {
         skew: Skew::Hard,
         seed,
         tokenizer: None,
-        output,
+        output: Some(output),
+        gguf: None,
+        gguf_vocab: None,
     }
 }
 
-fn temp() -> tempfile::TempDir {
+pub fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
+}
+
+/// A tiny model of seed 1, as a GGUF file too where its place and its vocabulary are given.
+pub fn make_tiny(output: &Path, gguf: Option<(&Path, &Path)>) -> anyhow::Result<()> {
+    let order = Order {
+        gguf: gguf.map(|(path, _)| path.to_owned()),
+        gguf_vocab: gguf.map(|(_, vocab)| vocab.to_owned()),
+        ..order("tiny", 1, output.to_owned())
+    };
+    make(&order, elsewhere().path())
 }
 
 /// A repository that no output is in.
@@ -201,7 +213,8 @@ fn nothing_is_written_into_the_repository() {
 #[test]
 fn a_small_disk_is_refused_with_numbers() {
     let dir = temp();
-    let error = check_room(&dir.path().join("x.gturbo"), 1 << 60).expect_err("no disk has that");
+    let error =
+        stage::check_room(&dir.path().join("x.gturbo"), 1 << 60).expect_err("no disk has that");
     let text = error.to_string();
     assert!(
         text.contains("needs 1152921504.88 GB") && text.contains("GB free"),
@@ -235,6 +248,7 @@ fn arguments_are_read_or_refused() {
         "--preset tiny --skew hard --seed 3",
         "--preset tiny --skew hard --seed 3 a b",
         "--preset tiny --skew hard --seed 3 --fast a",
+        "--preset tiny --skew hard --seed 3 --gguf b.gguf a",
         "--preset",
     ] {
         Order::parse(&words(bad)).expect_err(bad);

@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use anyhow::anyhow;
 use ouzel_format::Dtype;
 use ouzel_format::{ALIGNMENT, Extent, FileRecord, ResidentEntry, ResidentIndex, Sha256Hex, paths};
-use ouzel_storage::{Disk, OsDisk, Sha256, WriteFile, xxh3_64};
+use ouzel_storage::{AlignedBuf, Sha256, StreamWriter, xxh3_64};
 
 use super::rows::Rows;
 use super::tensors::{Part, Source, Tensor};
 
 /// Each has a core of the machines that this is made for.
 const N_THREADS: usize = 2;
-/// Bytes of a write of the resident weights.
-const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes of a write of the resident weights, about as many as an expert has.
+const BUFFER_BYTES: usize = 4 << 20;
+/// Room behind a full buffer for the rest of the row that filled it.
+const SPARE_BYTES: usize = AlignedBuf::ALIGNMENT;
 
 const PARTS: [Part; 3] = [Part::Values, Part::Scales, Part::Biases];
 
@@ -124,7 +126,7 @@ fn resident_file(source: &Source, dir: &Path) -> anyhow::Result<Written> {
     let tensors = source.resident();
     let index = resident_index(&tensors)?;
     let mut output = Output::create(dir, paths::WEIGHTS.to_owned(), BUFFER_BYTES)?;
-    for bytes in index.encode().chunks(BUFFER_BYTES) {
+    for bytes in index.encode().chunks(SPARE_BYTES) {
         output.row(bytes.len())?.copy_from_slice(bytes);
     }
     for tensor in &tensors {
@@ -142,30 +144,33 @@ fn layer_file(source: &Source, layer: u32, dir: &Path) -> anyhow::Result<Written
         for tensor in &source.expert(layer, expert) {
             output.tensor(source, tensor)?;
         }
-        let padding = stride - output.filled;
-        output.row(padding)?.fill(0);
-        sums.push(xxh3_64(&output.buffer));
+        output.buffer[output.filled..stride].fill(0);
+        output.filled = stride;
+        sums.push(xxh3_64(&output.buffer[..stride]));
         output.flush()?;
     }
     output.finish(sums)
 }
 
 /// A file under way. Rows collect in the buffer; a full one is hashed and written.
-struct Output<'d> {
+struct Output {
     path: String,
-    file: Box<dyn WriteFile + 'd>,
-    buffer: Vec<u8>,
+    file: StreamWriter,
+    /// `block` bytes that are written at once, and room for what the last row has beyond them.
+    buffer: AlignedBuf,
+    block: usize,
     filled: usize,
     sha256: Sha256,
     size: u64,
 }
 
-impl Output<'_> {
-    fn create(dir: &Path, path: String, buffer_bytes: usize) -> anyhow::Result<Output<'static>> {
+impl Output {
+    fn create(dir: &Path, path: String, block: usize) -> anyhow::Result<Output> {
         Ok(Output {
-            file: (&OsDisk as &'static OsDisk).create(&dir.join(&path))?,
+            file: StreamWriter::create(&dir.join(&path))?,
             path,
-            buffer: vec![0; buffer_bytes],
+            buffer: AlignedBuf::new(block + SPARE_BYTES)?,
+            block,
             filled: 0,
             sha256: Sha256::new(),
             size: 0,
@@ -185,9 +190,9 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// The next `len` bytes of the file, to be filled; no more than the buffer has.
+    /// The next `len` bytes of the file, to be filled; at most [`SPARE_BYTES`].
     fn row(&mut self, len: usize) -> anyhow::Result<&mut [u8]> {
-        if self.filled + len > self.buffer.len() {
+        if self.filled >= self.block {
             self.flush()?;
         }
         let start = self.filled;
@@ -195,22 +200,28 @@ impl Output<'_> {
         Ok(&mut self.buffer[start..start + len])
     }
 
+    /// Writes a full block and keeps what is beyond it.
     fn flush(&mut self) -> anyhow::Result<()> {
-        let bytes = &self.buffer[..self.filled];
-        self.sha256.update(bytes);
-        self.file.write_all(bytes)?;
-        self.size += bytes.len() as u64;
-        self.filled = 0;
+        let block = &self.buffer[..self.block];
+        self.sha256.update(block);
+        self.file.write_block(block)?;
+        self.size += block.len() as u64;
+        self.buffer.copy_within(self.block..self.filled, 0);
+        self.filled -= self.block;
         Ok(())
     }
 
     fn finish(mut self, sums: Vec<u64>) -> anyhow::Result<Written> {
-        self.flush()?;
-        self.file.sync()?;
+        if self.filled >= self.block {
+            self.flush()?;
+        }
+        let rest = &self.buffer[..self.filled];
+        self.sha256.update(rest);
+        self.file.finish(rest)?;
         Ok(Written {
             path: self.path,
             record: FileRecord {
-                size: self.size,
+                size: self.size + rest.len() as u64,
                 sha256: Sha256Hex::from_bytes(self.sha256.finish()),
             },
             sums,
