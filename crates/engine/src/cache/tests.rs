@@ -298,6 +298,26 @@ fn a_slot_that_is_given_up_takes_the_least_wanted_expert_with_it() {
 }
 
 #[test]
+fn a_short_follow_up_does_not_evict_what_a_conversation_keeps_using() {
+    for n_slots in [4, 8, 16, 32] {
+        let mut cache = LayerCache::new(128, n_slots, 8);
+        let mut plan = Plan::new(128);
+        // A conversation that uses the same experts again and again.
+        let hot: Vec<_> = (0..8).map(|e| (ExpertId(e), 1)).collect();
+        for _ in 0..200 {
+            cache.plan_chunk(&hot, &mut plan);
+        }
+        // Twenty tokens that spread over eighty others.
+        let follow_up: Vec<_> = (8..88).map(|e| (ExpertId(e), 2)).collect();
+        cache.plan_chunk(&follow_up, &mut plan);
+        cache.plan_chunk(&hot, &mut plan);
+        let hits = plan.placements().iter();
+        let hits = hits.filter(|p| matches!(p, Placement::Hit(_))).count();
+        assert_eq!(hits, n_slots.min(8), "{n_slots} slots");
+    }
+}
+
+#[test]
 fn nothing_chosen_plans_nothing() {
     let mut cache = LayerCache::new(4, 2, 2);
     let mut plan = Plan::new(4);

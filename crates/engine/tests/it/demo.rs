@@ -17,12 +17,12 @@ const FAST_NATS_A_TOKEN: f64 = 0.01;
 /// The answers of the fast precision are read by people: at most one token in fifty may differ from the exact choice.
 const MIN_AGREEMENT: f64 = 0.98;
 
-struct Demo {
-    model: Arc<Model>,
+pub struct Demo {
+    pub model: Arc<Model>,
     _dir: TempDir,
 }
 
-static DEMO: LazyLock<Demo> = LazyLock::new(|| {
+pub static DEMO: LazyLock<Demo> = LazyLock::new(|| {
     let (dir, path) = installed("models/demo");
     Demo {
         model: Arc::new(Model::open(&path).expect("the demo model")),
@@ -42,7 +42,12 @@ fn ids(value: &Value) -> Vec<TokenId> {
         .collect()
 }
 
-fn prefill(session: &mut Session, ids: &[TokenId]) {
+/// 1,314 tokens, more than twice the window.
+pub fn long_prompt() -> Vec<TokenId> {
+    ids(&json("testdata/demo/long-prompt.json")[0])
+}
+
+pub fn prefill(session: &mut Session, ids: &[TokenId]) {
     session
         .prefill(ids, &mut |_| ControlFlow::Continue(()))
         .expect("a prefill");
@@ -105,7 +110,7 @@ fn score(session: &mut Session, ids: &[TokenId]) -> (Vec<f64>, Vec<TokenId>) {
 
 #[test]
 fn fast_is_as_likely_as_exact() {
-    let text = ids(&json("testdata/demo/long-prompt.json")[0]);
+    let text = long_prompt();
     let of = |precision| {
         score(
             &mut session(&DEMO.model, precision, |o| o.logits_rows = 16),
@@ -133,7 +138,7 @@ fn fast_is_as_likely_as_exact() {
 
 #[test]
 fn a_prompt_longer_than_the_window_has_one_result_however_it_is_cut() {
-    let text = ids(&json("testdata/demo/long-prompt.json")[0]);
+    let text = long_prompt();
     assert!(text.len() >= 1300 && DEMO.model.config().sliding_window == 512);
     let k = DEMO.model.config().experts_per_token as u32;
     let all = DEMO.model.config().n_experts as u32;
@@ -179,7 +184,7 @@ fn a_prompt_longer_than_the_window_has_one_result_however_it_is_cut() {
 
 #[test]
 fn attention_over_more_than_one_span_of_positions_has_one_result() {
-    let text = ids(&json("testdata/demo/long-prompt.json")[0]);
+    let text = long_prompt();
     // Spans are cut every 2,048 positions (budget.rs): this crosses one cut, in the middle of a block and between blocks.
     let longer: Vec<TokenId> = text.iter().chain(&text).copied().take(2100).collect();
     for precision in [Precision::Exact, Precision::Fast] {
@@ -210,7 +215,7 @@ fn attention_over_more_than_one_span_of_positions_has_one_result() {
 
 #[test]
 fn a_cancelled_prefill_keeps_whole_chunks_and_can_go_on() {
-    let text = ids(&json("testdata/demo/long-prompt.json")[0]);
+    let text = long_prompt();
     let text = &text[..300];
     let chunk = |options: &mut ouzel_engine::Options| options.chunk = Some(100);
     let mut whole = session(&DEMO.model, Precision::Fast, chunk);

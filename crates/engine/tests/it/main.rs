@@ -1,5 +1,6 @@
-//! Whole sessions on the demo model: its goldens, a prompt longer than its window, and what a damaged model says.
+//! Whole sessions on the demo model: its goldens, a prompt longer than its window, the arena, and what a damaged model says.
 
+mod arena;
 mod damage;
 mod demo;
 
@@ -9,7 +10,11 @@ use std::sync::Arc;
 use ouzel_engine::{Model, Options, Precision, Session, TokenId};
 use ouzel_install::{InstallOptions, LocalFolder, install};
 use ouzel_storage::OsDisk;
+use ouzel_storage::counting::CountingAllocator;
 use tempfile::TempDir;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A file of this repository.
 pub fn repository(path: &str) -> PathBuf {
