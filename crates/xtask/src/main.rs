@@ -6,6 +6,7 @@
 mod cross;
 mod demo;
 mod deps;
+mod memory;
 mod metadata;
 mod neon;
 mod notices;
@@ -27,6 +28,8 @@ cargo xtask COMMAND
   notices        lists the crates of the binary in THIRD_PARTY_NOTICES.md
   demo-check     the demo command of README.md, literally and from another folder, byte by byte
   cross          a type-check for the other systems
+  memory [MODEL.gturbo --memory BYTES,…]
+                 the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
   neon           the kernels' tests on an emulated aarch64
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         "synth" => synth::run(rest),
         "synth-check" => synth::check::run(rest),
+        "memory" => memory::run(rest),
+        "memory-session" => memory::session(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");

@@ -50,6 +50,20 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Makes a small model with the proportions of the real one.
+pub fn make_scaled(output: &Path) -> anyhow::Result<()> {
+    let order = Order {
+        preset: "scaled".to_owned(),
+        skew: Skew::parse("hard")?,
+        seed: 1,
+        tokenizer: None,
+        output: Some(output.to_owned()),
+        gguf: None,
+        gguf_vocab: None,
+    };
+    make(&order, &root()?)
+}
+
 impl Order {
     fn parse(args: &[String]) -> anyhow::Result<Order> {
         let (mut preset, mut skew, mut seed) = (None, None, None);
