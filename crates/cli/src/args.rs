@@ -396,7 +396,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "FILE", group = "input")]
     pub text: Option<PathBuf>,
 
-    /// Write the logits: tensors seq0.logits, seq1.logits, ... f32 [tokens, vocabulary].
+    /// Write the logits: tensors seq0.logits, seq1.logits, ... f32 [tokens, vocabulary]. OUT must not exist yet, unless it is a FIFO
+    /// or a device.
     #[arg(long, value_name = "OUT.safetensors")]
     pub logits: Option<PathBuf>,
 

@@ -1,12 +1,8 @@
 //! `ouzel eval`: how likely a model finds given tokens, and its logits, for measuring from outside.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ouzel::{Model, Options, Score, Session};
-use ouzel_format::safetensors::{TensorDtype, encode_header};
-use ouzel_storage::StorageError;
 use serde_json::{Value, json};
 
 use crate::args::EvalArgs;
@@ -15,11 +11,16 @@ use crate::output::{input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
 use crate::{messages, models};
 
+mod logits;
+
+use logits::{LogitsFile, Target};
+
 /// Rows of logits that are computed together: each reads the whole output head once.
 const LOGITS_ROWS: u32 = 16;
 
 /// Runs the command.
 pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
+    let target = args.logits.as_deref().map(Target::find).transpose()?;
     let given = match &args.token_ids {
         Some(path) => Some(read_ids(path)?),
         None => None,
@@ -34,14 +35,9 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
     };
     fit_context(&model, &sequences, &mut options)?;
     let mut session = model.session(&options)?;
-    let mut logits = match &args.logits {
-        Some(path) => Some(LogitsFile::create(
-            path,
-            &sequences,
-            model.config().vocab_size,
-        )?),
-        None => None,
-    };
+    let mut logits = target
+        .map(|target| LogitsFile::create(target, &sequences, model.config().vocab_size))
+        .transpose()?;
     let mut scores = Vec::new();
     let progress = Progress::tokens("evaluating", quiet);
     progress.set(0, sequences.iter().map(Vec::len).sum::<usize>() as u64);
@@ -156,85 +152,4 @@ fn summary(sequences: &[Vec<u32>], scores: &[Score]) -> Value {
         "perplexity": all.perplexity(),
         "sequences": each,
     })
-}
-
-/// A safetensors file that is written row by row under another name, and renamed when it is complete.
-struct LogitsFile {
-    file: BufWriter<File>,
-    path: PathBuf,
-    partial: PathBuf,
-    bytes: Vec<u8>,
-    is_complete: bool,
-}
-
-/// Half a file of logits is of no use to anyone.
-impl Drop for LogitsFile {
-    fn drop(&mut self) {
-        if !self.is_complete {
-            let _ = fs::remove_file(&self.partial);
-        }
-    }
-}
-
-impl LogitsFile {
-    fn create(
-        path: &Path,
-        sequences: &[Vec<u32>],
-        vocab_size: usize,
-    ) -> anyhow::Result<LogitsFile> {
-        let tensors: Vec<(String, [u64; 2])> = sequences
-            .iter()
-            .enumerate()
-            .map(|(i, ids)| {
-                (
-                    format!("seq{i}.logits"),
-                    [ids.len() as u64, vocab_size as u64],
-                )
-            })
-            .collect();
-        let header: Vec<(&str, TensorDtype, &[u64])> = tensors
-            .iter()
-            .map(|(name, shape)| (name.as_str(), TensorDtype::F32, shape.as_slice()))
-            .collect();
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = File::create(&partial)
-            .map_err(|source| StorageError::io("creating", &partial, source))?;
-        let mut logits = LogitsFile {
-            file: BufWriter::with_capacity(1 << 20, file),
-            path: path.to_owned(),
-            partial,
-            bytes: Vec::with_capacity(4 * vocab_size),
-            is_complete: false,
-        };
-        logits.write(|file, _| file.write_all(&encode_header(&header)))?;
-        Ok(logits)
-    }
-
-    fn row(&mut self, logits: &[f32]) -> anyhow::Result<()> {
-        self.bytes.clear();
-        self.bytes
-            .extend(logits.iter().flat_map(|x| x.to_le_bytes()));
-        self.write(|file, bytes| file.write_all(bytes))
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.write(|file, _| {
-            file.flush()?;
-            file.get_ref().sync_all()
-        })?;
-        fs::rename(&self.partial, &self.path)
-            .map_err(|source| StorageError::io("renaming", &self.partial, source))?;
-        self.is_complete = true;
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        f: impl FnOnce(&mut BufWriter<File>, &[u8]) -> io::Result<()>,
-    ) -> anyhow::Result<()> {
-        f(&mut self.file, &self.bytes)
-            .map_err(|source| StorageError::io("writing", &self.partial, source).into())
-    }
 }
