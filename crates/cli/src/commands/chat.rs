@@ -26,7 +26,7 @@ const HELP: &str = "\
 /system TEXT  instructions for the model from the next turn on; without TEXT shows them, `/system -` removes them
 /stats        what the last answer took, and how full the context is
 /quit         end (so does Ctrl-D)
-Ctrl-C stops an answer. A line that begins with // is sent with one slash.
+Ctrl-C stops an answer. Lines typed meanwhile wait for its end. A line that begins with // is sent with one slash.
 ";
 
 /// Runs the command.

@@ -63,6 +63,9 @@ fn edited(editor: &mut DefaultEditor, history: Option<&Path>) -> anyhow::Result<
             // Ctrl-C gives up the line.
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => return Ok(None),
+            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                note("that line is not UTF-8 and was skipped");
+            }
             Err(error) => return Err(error).context("the terminal"),
         }
     }
