@@ -104,6 +104,7 @@ fn install_code(error: &InstallError) -> u8 {
         | InstallError::Format { .. }
         | InstallError::Tensor { .. }
         | InstallError::NotAModel { .. }
+        | InstallError::Broken { .. }
         | InstallError::Damaged { .. } => MODEL,
         InstallError::Exists { .. } => USAGE,
         InstallError::NoRoom { .. } => RESOURCES,
@@ -126,8 +127,20 @@ fn storage_code(error: &StorageError) -> u8 {
 pub fn line(error: &anyhow::Error) -> Option<String> {
     match error.downcast_ref() {
         Some(CliError::ClosedPipe | CliError::Interrupted) => None,
-        _ => Some(one_line(&format!("{error:#}"))),
+        _ => Some(one_line(&causes(error))),
     }
+}
+
+/// An error and its causes. Those of our rooms tell their cause themselves: what was said is not said again.
+fn causes(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |said, cause| {
+        let text = cause.to_string();
+        match said.as_str() {
+            "" => text,
+            _ if said.contains(&text) => said,
+            _ => format!("{said}: {text}"),
+        }
+    })
 }
 
 /// clap's message without its decoration: what was wrong, what would be right, where to read on.

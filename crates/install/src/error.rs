@@ -25,7 +25,7 @@ pub enum InstallError {
         /// What happened.
         reason: String,
     },
-    /// A file breaks its format, or the checkpoint needs what this program lacks.
+    /// A file of the checkpoint breaks its format, or the checkpoint needs what this program lacks.
     #[error("{file}: {source}")]
     Format {
         /// The file.
@@ -68,6 +68,14 @@ pub enum InstallError {
         dir: PathBuf,
         /// What it is instead, and what to do.
         reason: String,
+    },
+    /// A file of a model breaks its format.
+    #[error("{}: {source}; install the model again", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: FormatError,
     },
     /// A file of a model differs from what was recorded.
     #[error("{}: {what}: expected {expected}, found {actual}; install the model again", path.display())]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::tool::{User, repository};
+use crate::tool::{User, install_to, repository};
 
 #[test]
 fn a_checkpoint_installs_under_its_name_and_verifies() {
@@ -30,6 +30,19 @@ fn a_checkpoint_installs_under_its_name_and_verifies() {
     assert_eq!(names, ["demo.gturbo"], "nothing else is left behind");
     // `demo` alone always means the bundled one, so this one is the default and its path names it.
     assert!(user.run(&["inspect"]).ok().contains("demo.gturbo"));
+}
+
+#[test]
+fn without_its_receipt_a_manifest_is_not_called_as_installed() {
+    let user = User::new();
+    let output = user.models.join("tiny.gturbo");
+    install_to("testdata/tiny-a/mlx", &output);
+    fs::remove_file(output.join("verified-install.json")).expect("it was there");
+    let said = user.run(&["verify".as_ref(), output.as_os_str()]).ok();
+    assert!(
+        said.contains("could not be checked") && !said.contains("as installed"),
+        "{said}"
+    );
 }
 
 #[test]
