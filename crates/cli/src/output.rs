@@ -12,6 +12,10 @@ use serde::Serialize;
 
 use crate::exit::{CliError, usage};
 
+/// The largest input that is read, be it a file, standard input or a line of a conversation: far more than any context holds, and
+/// little enough to keep in memory.
+pub const MAX_INPUT_BYTES: u64 = 64 << 20;
+
 /// Writes text to standard output and hands it on at once.
 pub fn write(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
@@ -44,19 +48,29 @@ pub fn can_dim() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The bytes of a file that was named on the command line, where `-` is standard input.
+/// The bytes of a file that was named on the command line, where `-` is standard input; at most [`MAX_INPUT_BYTES`].
 pub fn read_input(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    let mut read = |input: &mut dyn Read| input.take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes);
     if path == Path::new("-") {
-        io::stdin()
-            .read_to_end(&mut bytes)
-            .context("standard input")?;
-        return Ok(bytes);
+        read(&mut io::stdin()).context("standard input")?;
+    } else {
+        File::open(path)
+            .and_then(|mut file| read(&mut file))
+            .map_err(|error| usage(format!("{}: {error}", path.display())))?;
     }
-    File::open(path)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
-        .map_err(|error| usage(format!("{}: {error}", path.display())))?;
+    if bytes.len() as u64 > MAX_INPUT_BYTES {
+        return Err(too_large(&input_name(path)));
+    }
     Ok(bytes)
+}
+
+/// Refuses an input, by its name, that does not end in time.
+pub fn too_large(name: &str) -> anyhow::Error {
+    usage(format!(
+        "{name}: larger than {} MiB, the limit of inputs; give less",
+        MAX_INPUT_BYTES >> 20
+    ))
 }
 
 /// How an input is called in messages.

@@ -9,7 +9,7 @@ use crate::args::EvalArgs;
 use crate::exit::usage;
 use crate::output::{input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
-use crate::{messages, models};
+use crate::{ids, models};
 
 mod logits;
 
@@ -33,6 +33,9 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         Some(sequences) => sequences,
         None => vec![text_ids(args, &model)?],
     };
+    for (i, ids) in sequences.iter().enumerate() {
+        ids::check(ids, &model, &format!(" of sequence {i}"))?;
+    }
     fit_context(&model, &sequences, &mut options)?;
     let mut session = model.session(&options)?;
     let mut logits = target
@@ -53,11 +56,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
 
 fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     let name = input_name(path);
-    let sequences: Vec<Vec<u32>> = messages::parse(
-        &name,
-        &read_input(path)?,
-        "an array of arrays of token ids such as [[2, 105], [2]]",
-    )?;
+    let sequences = ids::many(&name, &read_input(path)?)?;
     if sequences.is_empty() {
         return Err(usage(format!(
             "{name}: there are no sequences; give an array of arrays of token ids"

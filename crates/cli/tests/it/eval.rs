@@ -123,7 +123,7 @@ fn a_failed_evaluation_leaves_no_file() {
         &[args.as_slice(), &[&output]].concat(),
         b"[[2, 3], [4000000000]]",
     );
-    run.refused(2, &["4000000000"]);
+    run.refused(2, &["4000000000 at place 0 of sequence 1"]);
     assert!(!Path::new(&output).exists());
     assert!(!Path::new(&format!("{output}.partial")).exists());
 }
