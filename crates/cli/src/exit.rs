@@ -24,6 +24,10 @@ pub enum CliError {
     Interrupted,
     /// The reader of standard output went away.
     ClosedPipe,
+    /// Standard output cannot be written.
+    Output(std::io::Error),
+    /// Everything was said when it happened; this is the exit code that is left of it.
+    Told(u8),
 }
 
 impl fmt::Display for CliError {
@@ -32,6 +36,8 @@ impl fmt::Display for CliError {
             CliError::Usage(text) | CliError::NoModel(text) => f.write_str(text),
             CliError::Interrupted => f.write_str("interrupted"),
             CliError::ClosedPipe => f.write_str("the reader of the output went away"),
+            CliError::Output(error) => write!(f, "standard output: {error}"),
+            CliError::Told(_) => f.write_str("something failed before"),
         }
     }
 }
@@ -67,6 +73,8 @@ fn cli_code(error: &CliError) -> u8 {
         CliError::NoModel(_) => MODEL,
         CliError::Interrupted => INTERRUPTED,
         CliError::ClosedPipe => 0,
+        CliError::Output(_) => IO,
+        CliError::Told(code) => *code,
     }
 }
 
@@ -123,10 +131,11 @@ fn storage_code(error: &StorageError) -> u8 {
     }
 }
 
-/// What to print about an error, in one line; nothing about a closed pipe or Ctrl-C, which whoever caused them knows of.
+/// What to print about an error, in one line; nothing about a closed pipe or Ctrl-C, which whoever caused them knows of, nor about
+/// what was told before.
 pub fn line(error: &anyhow::Error) -> Option<String> {
     match error.downcast_ref() {
-        Some(CliError::ClosedPipe | CliError::Interrupted) => None,
+        Some(CliError::ClosedPipe | CliError::Interrupted | CliError::Told(_)) => None,
         _ => Some(one_line(&causes(error))),
     }
 }

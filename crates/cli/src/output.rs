@@ -19,12 +19,21 @@ pub const MAX_INPUT_BYTES: u64 = 64 << 20;
 /// Writes text to standard output and hands it on at once.
 pub fn write(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => CliError::ClosedPipe.into(),
-            _ => anyhow::Error::new(error).context("standard output"),
-        })
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(written.map_err(output_error)?)
+}
+
+/// Prints help or the version, which clap has laid out for the terminal at hand.
+pub fn write_help(help: &clap::Error) -> anyhow::Result<()> {
+    let written = help.print().and_then(|()| io::stdout().flush());
+    Ok(written.map_err(output_error)?)
+}
+
+fn output_error(error: io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => CliError::ClosedPipe,
+        _ => CliError::Output(error),
+    }
 }
 
 /// Writes a JSON value and a newline to standard output.
