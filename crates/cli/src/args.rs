@@ -22,7 +22,7 @@ Exit codes:
   2    the command line or its input: flags, prompts, messages, an output that exists
   3    the model: missing, unfinished, damaged or not supported
   4    not enough memory or disk for what was asked
-  5    a file or a disk failed
+  5    a file or a disk failed, or another ouzel is at work on the file
   130  interrupted with Ctrl-C
 
 Limits:

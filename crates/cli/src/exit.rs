@@ -123,10 +123,8 @@ fn install_code(error: &InstallError) -> u8 {
 
 fn storage_code(error: &StorageError) -> u8 {
     match error {
-        StorageError::Io { .. } | StorageError::Read { .. } => IO,
-        StorageError::NoSpace { .. }
-        | StorageError::NoMemory { .. }
-        | StorageError::Locked { .. } => RESOURCES,
+        StorageError::Io { .. } | StorageError::Read { .. } | StorageError::Locked { .. } => IO,
+        StorageError::NoSpace { .. } | StorageError::NoMemory { .. } => RESOURCES,
         StorageError::Truncated { .. } => MODEL,
     }
 }

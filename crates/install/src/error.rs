@@ -52,12 +52,14 @@ pub enum InstallError {
         path: PathBuf,
     },
     /// The disk has too little room; nothing was written.
-    #[error("{}: {needed} bytes are needed and {free} are free; make room or give another --output", path.display())]
+    #[error("{}: {needed} bytes are needed, {reserve} of them as a reserve, and {free} are free; make room, or choose a folder on another disk", path.display())]
     NoRoom {
         /// The output.
         path: PathBuf,
         /// Bytes still to be written, with the reserve.
         needed: u64,
+        /// The part of them that stays free.
+        reserve: u64,
         /// Bytes free.
         free: u64,
     },
