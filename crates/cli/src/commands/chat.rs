@@ -180,7 +180,11 @@ impl Conversation {
                 return Ok(());
             }
         };
-        if answer.stats.stop == StopReason::Cancelled && answer.text.is_empty() {
+        let was_ended = matches!(
+            answer.stats.stop,
+            StopReason::Cancelled | StopReason::ToolCall
+        );
+        if was_ended && answer.text.is_empty() {
             self.messages.pop();
         } else {
             self.messages.push(Message::assistant(answer.text));
