@@ -77,7 +77,7 @@ pub enum InstallError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: FormatError,
+        source: Box<FormatError>,
     },
     /// A file of a model differs from what was recorded.
     #[error("{}: {what}: expected {expected}, found {actual}; install the model again", path.display())]

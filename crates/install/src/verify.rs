@@ -170,7 +170,10 @@ fn required<T>(
 
 fn format_in(dir: &Path, name: &str) -> impl FnOnce(FormatError) -> InstallError + use<> {
     let path = dir.join(name);
-    move |source| InstallError::Broken { path, source }
+    move |source| InstallError::Broken {
+        path,
+        source: Box::new(source),
+    }
 }
 
 fn read_small(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
