@@ -13,7 +13,8 @@ use ouzel::{GenerateOptions, IoMode, Options, SamplerOptions};
 
 pub use bench::BenchArgs;
 use parse::{
-    count, penalty, probability, repetition_penalty, size, stop_string, temperature, top_p,
+    count, count_to, penalty, probability, repetition_penalty, seed, size, stop_string,
+    temperature, top_p,
 };
 
 const EXIT_CODES: &str = "\
@@ -23,8 +24,11 @@ Exit codes:
   2    the command line or its input: flags, prompts, messages, an output that exists
   3    the model: missing, unfinished, damaged or not supported
   4    not enough memory or disk for what was asked
-  5    a file or a disk failed
+  5    a file or a disk failed, or another ouzel is at work on the file
   130  interrupted with Ctrl-C
+
+Limits:
+  A file or standard input that is read whole, and a line of a conversation, may have 64 MiB.
 
 Environment:
   OUZEL_MODELS  where models are installed, instead of the user's data folder (--models-dir outweighs it)
@@ -108,7 +112,7 @@ impl PositionalModelArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct SessionArgs {
     /// All that the process may make resident [default: 2GiB].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_negative_numbers = true)]
     pub memory: Option<u64>,
 
     /// Tokens of context [default: 4096, or the model's maximum if that is less].
@@ -128,7 +132,7 @@ pub struct SessionArgs {
     pub io: Io,
 
     /// Computing threads [default: one a processor].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count_to(1, 1024), allow_negative_numbers = true)]
     pub threads: Option<u32>,
 }
 
@@ -184,11 +188,11 @@ pub struct SamplingArgs {
     pub frequency_penalty: f32,
 
     /// Fixes the draws: the same seed gives the same text.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     pub seed: Option<u64>,
 
     /// Ends the answer before this text; may be given several times.
-    #[arg(long, value_name = "TEXT", value_parser = stop_string)]
+    #[arg(long, value_name = "TEXT", value_parser = stop_string, allow_hyphen_values = true)]
     pub stop: Vec<String>,
 
     /// Whether the model thinks first, and whether that is shown (on standard error, dimmed).
@@ -217,6 +221,7 @@ impl SamplingArgs {
             },
             stop: self.stop.clone(),
             thinking: self.thinking != Thinking::Off,
+            runs_tools: false,
         }
     }
 }
@@ -400,7 +405,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "FILE", group = "input")]
     pub text: Option<PathBuf>,
 
-    /// Write the logits: tensors seq0.logits, seq1.logits, ... f32 [tokens, vocabulary].
+    /// Write the logits: tensors seq0.logits, seq1.logits, ... f32 [tokens, vocabulary]. OUT must not exist yet, unless it is a FIFO
+    /// or a device.
     #[arg(long, value_name = "OUT.safetensors")]
     pub logits: Option<PathBuf>,
 

@@ -45,7 +45,7 @@ pub fn is_demo(path: &Path) -> bool {
 /// The directory of the bundled model, verified; unpacks it if it is missing or damaged.
 pub fn unpack(models: &Path) -> anyhow::Result<PathBuf> {
     let dir = models.join(format!("demo-{CONTENT}.gturbo"));
-    let is_good = || verify_dir(&OsDisk, &dir, &mut |_| {}).is_ok();
+    let is_good = || verify_dir(&OsDisk, &dir, &mut |_| {}).is_ok_and(|found| found.has_receipt);
     if is_good() {
         return Ok(dir);
     }

@@ -26,6 +26,10 @@ pub enum CliError {
     Interrupted,
     /// The reader of standard output went away.
     ClosedPipe,
+    /// Standard output cannot be written.
+    Output(std::io::Error),
+    /// Everything was said when it happened; this is the exit code that is left of it.
+    Told(u8),
 }
 
 impl fmt::Display for CliError {
@@ -35,6 +39,8 @@ impl fmt::Display for CliError {
             CliError::Probe { line, .. } => write!(f, "the probe failed: {line}"),
             CliError::Interrupted => f.write_str("interrupted"),
             CliError::ClosedPipe => f.write_str("the reader of the output went away"),
+            CliError::Output(error) => write!(f, "standard output: {error}"),
+            CliError::Told(_) => f.write_str("something failed before"),
         }
     }
 }
@@ -71,6 +77,8 @@ fn cli_code(error: &CliError) -> u8 {
         CliError::Probe { code, .. } => code.unwrap_or(FAILURE),
         CliError::Interrupted => INTERRUPTED,
         CliError::ClosedPipe => 0,
+        CliError::Output(_) => IO,
+        CliError::Told(code) => *code,
     }
 }
 
@@ -108,6 +116,7 @@ fn install_code(error: &InstallError) -> u8 {
         | InstallError::Format { .. }
         | InstallError::Tensor { .. }
         | InstallError::NotAModel { .. }
+        | InstallError::Broken { .. }
         | InstallError::Damaged { .. } => MODEL,
         InstallError::Exists { .. } => USAGE,
         InstallError::NoRoom { .. } => RESOURCES,
@@ -118,20 +127,31 @@ fn install_code(error: &InstallError) -> u8 {
 
 fn storage_code(error: &StorageError) -> u8 {
     match error {
-        StorageError::Io { .. } | StorageError::Read { .. } => IO,
-        StorageError::NoSpace { .. }
-        | StorageError::NoMemory { .. }
-        | StorageError::Locked { .. } => RESOURCES,
+        StorageError::Io { .. } | StorageError::Read { .. } | StorageError::Locked { .. } => IO,
+        StorageError::NoSpace { .. } | StorageError::NoMemory { .. } => RESOURCES,
         StorageError::Truncated { .. } => MODEL,
     }
 }
 
-/// What to print about an error, in one line; nothing about a closed pipe or Ctrl-C, which whoever caused them knows of.
+/// What to print about an error, in one line; nothing about a closed pipe or Ctrl-C, which whoever caused them knows of, nor about
+/// what was told before.
 pub fn line(error: &anyhow::Error) -> Option<String> {
     match error.downcast_ref() {
-        Some(CliError::ClosedPipe | CliError::Interrupted) => None,
-        _ => Some(one_line(&format!("{error:#}"))),
+        Some(CliError::ClosedPipe | CliError::Interrupted | CliError::Told(_)) => None,
+        _ => Some(one_line(&causes(error))),
     }
+}
+
+/// An error and its causes. Those of our rooms tell their cause themselves: what was said is not said again.
+fn causes(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |said, cause| {
+        let text = cause.to_string();
+        match said.as_str() {
+            "" => text,
+            _ if said.contains(&text) => said,
+            _ => format!("{said}: {text}"),
+        }
+    })
 }
 
 /// clap's message without its decoration: what was wrong, what would be right, where to read on.

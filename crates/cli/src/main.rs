@@ -4,9 +4,11 @@ mod args;
 mod commands;
 mod demo;
 mod exit;
+mod ids;
 mod interrupt;
 mod messages;
 mod models;
+mod new_file;
 mod output;
 mod progress;
 mod report;
@@ -23,17 +25,17 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let result = interrupt::listen().and_then(|()| run(&cli));
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let code = exit::code(&error);
-            if let Some(line) = exit::line(&error) {
-                output::note(&line);
-            }
-            ExitCode::from(code)
-        }
+    end(interrupt::listen().and_then(|()| run(&cli)))
+}
+
+fn end(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if let Some(line) = exit::line(&error) {
+        output::note(&line);
     }
+    ExitCode::from(exit::code(&error))
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
@@ -52,14 +54,16 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 
 /// Help and version go to standard output; what clap refuses becomes one line.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let is_help = matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    );
-    if is_help || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Whoever closed the pipe does not want it.
-        let _ = error.print();
-        return ExitCode::from(if is_help { 0 } else { exit::USAGE });
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            return end(output::write_help(error));
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // It goes to standard error, and nobody minds if that is closed.
+            let _ = error.print();
+            return ExitCode::from(exit::USAGE);
+        }
+        _ => {}
     }
     output::note(&exit::usage_line(&error.to_string()));
     ExitCode::from(exit::USAGE)

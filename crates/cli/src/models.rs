@@ -13,6 +13,8 @@ use crate::demo;
 use crate::exit::{CliError, usage};
 use crate::output::note;
 
+/// The name of the bundled model.
+const DEMO: &str = "demo";
 /// The extension of model directories.
 const EXTENSION: &str = "gturbo";
 
@@ -70,6 +72,16 @@ impl Places {
         models
     }
 
+    /// Whether a model at `output` could not be meant by its name, because the bundled one is.
+    pub fn is_taken(&self, output: &Path) -> bool {
+        let folder = output
+            .parent()
+            .and_then(|folder| fs::canonicalize(folder).ok());
+        let is_here = output.parent() == Some(&self.models)
+            || (folder.is_some() && folder == fs::canonicalize(&self.models).ok());
+        is_here && (output.file_stem() == Some(OsStr::new(DEMO)) || demo::is_demo(output))
+    }
+
     /// Where a model of this name is installed.
     pub fn path_of(&self, name: &OsStr) -> PathBuf {
         let mut file = name.to_owned();
@@ -91,7 +103,16 @@ pub struct Chosen {
 pub fn choose(args: &ModelArgs) -> anyhow::Result<Chosen> {
     let places = Places::find(args.models_dir.as_deref())?;
     match args.model.as_deref() {
-        Some(name) if name == "demo" => bundled(places),
+        Some(name) if name == DEMO => {
+            let other = places.path_of(name);
+            if other.is_dir() {
+                note(&format!(
+                    "`{DEMO}` is the bundled model; for the other one of this name give its path, {}",
+                    other.display()
+                ));
+            }
+            bundled(places)
+        }
         Some(name) => named(name, places),
         None => default(places),
     }
@@ -146,16 +167,18 @@ fn only(mut installed: Vec<(String, PathBuf)>) -> anyhow::Result<Option<PathBuf>
     Ok(installed.pop().map(|(_, dir)| dir))
 }
 
-/// A name is a path where there is something at that path, or where it could be nothing else.
+/// A name is a path where there is something at that path, or where it could be nothing else; a slash at its end means nothing.
 fn named(name: &OsStr, places: Places) -> anyhow::Result<Chosen> {
-    let path = Path::new(name);
+    let path: PathBuf = Path::new(name).components().collect();
     let installed = places.path_of(name);
+    // Of one that was cut short it is said later what to do.
+    let partial = installed.with_extension(format!("{EXTENSION}.partial"));
     let is_path = path.components().count() > 1
         || path.extension() == Some(OsStr::new(EXTENSION))
         || path.is_dir();
     let dir = if is_path {
-        path.to_owned()
-    } else if installed.exists() {
+        path
+    } else if installed.exists() || partial.exists() {
         installed
     } else {
         let known = places.installed();

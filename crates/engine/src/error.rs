@@ -21,7 +21,7 @@ pub enum EngineError {
         reason: String,
     },
     /// A file of the model breaks its format: install the model again.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}; install the model again", path.display())]
     Format {
         /// The broken file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum EngineError {
         actual: String,
     },
     /// A weight is missing or has a shape that the configuration does not allow.
-    #[error("{}: tensor {name}: expected {expected}, found {actual}", path.display())]
+    #[error("{}: tensor {name}: expected {expected}, found {actual}; install the model again", path.display())]
     Tensor {
         /// The file that should hold it.
         path: PathBuf,

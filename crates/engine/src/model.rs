@@ -197,7 +197,9 @@ fn read(path: &Path) -> Result<Vec<u8>, EngineError> {
 }
 
 fn not_a_model(dir: &Path) -> EngineError {
-    let reason = if !dir.exists() {
+    let reason = if has_partial(dir) {
+        "its installation was cut short; give the same `ouzel install` again, and it goes on where it stopped"
+    } else if !dir.exists() {
         "there is nothing at this path; check the spelling, or install a model with `ouzel install`"
     } else if dir.join("config.json").is_file() {
         "this is a checkpoint; turn it into a model with `ouzel install --from` and this path"
@@ -208,4 +210,14 @@ fn not_a_model(dir: &Path) -> EngineError {
         dir: dir.to_owned(),
         reason: reason.to_owned(),
     }
+}
+
+/// Whether what an installation of `dir` has written so far lies beside it.
+fn has_partial(dir: &Path) -> bool {
+    let Some(name) = dir.file_name() else {
+        return false;
+    };
+    let mut name = name.to_owned();
+    name.push(".partial");
+    dir.with_file_name(name).is_dir()
 }

@@ -3,6 +3,11 @@
 use crate::FormatError;
 use crate::json::{Encode, Object, Writer};
 
+/// The largest softcap: far above any logit, so that the cap changes nothing, and far from what f32 loses digits at.
+const MAX_SOFTCAP: f64 = 1e6;
+/// The largest base of rotary frequencies: the slowest pair would not turn once in any context there is.
+const MAX_ROPE_THETA: f64 = 1e12;
+
 /// Sizes, counts and constants of a model. Field by field the `arch` object of `manifest.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arch {
@@ -64,20 +69,20 @@ impl Arch {
                 });
             }
         }
-        for (field, value) in self.constants() {
+        for (field, value, limit) in self.constants() {
             if !(value.is_finite() && value > 0.0) {
                 return Err(FormatError::NotPositive {
                     field: format!("arch.{field}"),
                     actual: value.to_string(),
                 });
             }
-        }
-        if self.partial_rotary_factor > 1.0 {
-            return Err(FormatError::OutOfRange {
-                field: "arch.partialRotaryFactor".into(),
-                expected: "at most 1".into(),
-                actual: self.partial_rotary_factor.to_string(),
-            });
+            if value > limit {
+                return Err(FormatError::OutOfRange {
+                    field: format!("arch.{field}"),
+                    expected: format!("at most {limit}"),
+                    actual: format!("{value:e}"),
+                });
+            }
         }
         if self.top_k_experts > self.num_experts {
             return Err(FormatError::TopKExceedsExperts {
@@ -113,12 +118,13 @@ impl Arch {
         ]
     }
 
-    fn constants(&self) -> [(&'static str, f64); 4] {
+    /// Name, value and largest value.
+    fn constants(&self) -> [(&'static str, f64, f64); 4] {
         [
-            ("finalLogitSoftcap", self.final_logit_softcap),
-            ("ropeTheta", self.rope_theta),
-            ("fullRopeTheta", self.full_rope_theta),
-            ("partialRotaryFactor", self.partial_rotary_factor),
+            ("finalLogitSoftcap", self.final_logit_softcap, MAX_SOFTCAP),
+            ("ropeTheta", self.rope_theta, MAX_ROPE_THETA),
+            ("fullRopeTheta", self.full_rope_theta, MAX_ROPE_THETA),
+            ("partialRotaryFactor", self.partial_rotary_factor, 1.0),
         ]
     }
 
@@ -191,7 +197,7 @@ impl Encode for Arch {
         fields.extend(
             constants
                 .iter()
-                .map(|(name, value)| (*name, value as &dyn Encode)),
+                .map(|(name, value, _)| (*name, value as &dyn Encode)),
         );
         w.object(fields);
     }

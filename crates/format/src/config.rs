@@ -17,6 +17,8 @@ const DEFAULT_LAYERS_PER_FULL: u32 = 6;
 const DEFAULT_HEAD_DIM: u32 = 256;
 const DEFAULT_FULL_HEAD_DIM: u32 = 512;
 const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
+/// Anything larger is no guard against zero, but drowns what is normed.
+const MAX_RMS_NORM_EPS: f64 = 1.0;
 const DEFAULT_MAX_POSITION: u32 = 262_144;
 const DEFAULT_ROPE_THETA: f64 = 1e4;
 const DEFAULT_FULL_ROPE_THETA: f64 = 1e6;
@@ -65,7 +67,7 @@ impl CheckpointConfig {
             arch,
             rms_norm_eps: both
                 .text()
-                .optional("rms_norm_eps", |eps| eps.positive())?
+                .optional("rms_norm_eps", |eps| rms_norm_eps(&eps))?
                 .unwrap_or(DEFAULT_RMS_NORM_EPS),
             max_position_embeddings: both
                 .dimension_or("max_position_embeddings", DEFAULT_MAX_POSITION)?,
@@ -75,6 +77,18 @@ impl CheckpointConfig {
             quantization: Quantization::decode(&both.root)?,
         })
     }
+}
+
+fn rms_norm_eps(field: &Field<'_, '_>) -> Result<f64, FormatError> {
+    let eps = field.positive()?;
+    if eps > MAX_RMS_NORM_EPS {
+        return Err(FormatError::OutOfRange {
+            field: field.path().to_owned(),
+            expected: format!("at most {MAX_RMS_NORM_EPS}"),
+            actual: format!("{eps:e}"),
+        });
+    }
+    Ok(eps)
 }
 
 fn unsupported(field: &Field<'_, '_>) -> FormatError {

@@ -25,7 +25,7 @@ pub enum InstallError {
         /// What happened.
         reason: String,
     },
-    /// A file breaks its format, or the checkpoint needs what this program lacks.
+    /// A file of the checkpoint breaks its format, or the checkpoint needs what this program lacks.
     #[error("{file}: {source}")]
     Format {
         /// The file.
@@ -52,12 +52,14 @@ pub enum InstallError {
         path: PathBuf,
     },
     /// The disk has too little room; nothing was written.
-    #[error("{}: {needed} bytes are needed and {free} are free; make room or give another --output", path.display())]
+    #[error("{}: {needed} bytes are needed, {reserve} of them as a reserve, and {free} are free; make room, or choose a folder on another disk", path.display())]
     NoRoom {
         /// The output.
         path: PathBuf,
         /// Bytes still to be written, with the reserve.
         needed: u64,
+        /// The part of them that stays free.
+        reserve: u64,
         /// Bytes free.
         free: u64,
     },
@@ -68,6 +70,14 @@ pub enum InstallError {
         dir: PathBuf,
         /// What it is instead, and what to do.
         reason: String,
+    },
+    /// A file of a model breaks its format.
+    #[error("{}: {source}; install the model again", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<FormatError>,
     },
     /// A file of a model differs from what was recorded.
     #[error("{}: {what}: expected {expected}, found {actual}; install the model again", path.display())]

@@ -29,8 +29,10 @@ pub use verify::{Verified, verify_dir};
 
 use stage::Stage;
 
-/// Left free on the disk beside what an installation writes, in bytes.
-const RESERVE_BYTES: u64 = 64 << 20;
+/// The most that is left free on the disk beside the files of a model, in bytes: for its records, and for whoever else writes meanwhile.
+const MAX_RESERVE_BYTES: u64 = 64 << 20;
+/// A small model needs no more reserve than this part of its size.
+const RESERVE_SHARE: u64 = 8;
 
 /// Options of an installation.
 #[derive(Clone, Debug, Default)]
@@ -95,12 +97,6 @@ pub fn install(
 ) -> Result<Installed, InstallError> {
     let checkpoint = Checkpoint::read(source)?;
     let plan = plan(&checkpoint)?;
-    for &file in &checkpoint.missing {
-        events(Event::Missing {
-            file,
-            consequence: consequence(file),
-        });
-    }
     if disk.exists(output) && !options.overwrite {
         return Err(InstallError::Exists {
             path: output.to_owned(),
@@ -108,6 +104,12 @@ pub fn install(
     }
     stage::check_replaceable(disk, output)?;
     check_room(disk, output, &plan)?;
+    for &file in &checkpoint.missing {
+        events(Event::Missing {
+            file,
+            consequence: consequence(file),
+        });
+    }
     let fingerprint = plan.fingerprint(source);
     let mut stage = Stage::open(disk, output, fingerprint, plan.expert_stride, &mut |_| {})?;
     let resumed_bytes = stage.finished_bytes();
@@ -230,13 +232,15 @@ fn record(bytes: &[u8]) -> FileRecord {
 }
 
 fn check_room(disk: &dyn Disk, output: &Path, plan: &Plan) -> Result<(), InstallError> {
-    let needed = plan.size() + RESERVE_BYTES;
+    let reserve = (plan.size() / RESERVE_SHARE).min(MAX_RESERVE_BYTES);
+    let needed = plan.size() + reserve;
     let partial = stage::partial_bytes(disk, output, &plan.files);
     let free = disk.free_space(output)?;
     if free.saturating_add(partial) < needed {
         return Err(InstallError::NoRoom {
             path: output.to_owned(),
             needed: needed - partial.min(needed),
+            reserve,
             free,
         });
     }

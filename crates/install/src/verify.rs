@@ -21,6 +21,8 @@ pub struct Verified {
     pub bytes: u64,
     /// Whether the directory has a checksum an expert.
     pub has_checksums: bool,
+    /// Whether the manifest could itself be compared: without `verified-install.json` nothing says what it was.
+    pub has_receipt: bool,
 }
 
 /// The largest small file read whole here; `format` has finer limits of its own.
@@ -29,13 +31,13 @@ const MAX_SMALL_BYTES: u64 = 64 << 20;
 /// Hashes every file that the manifest lists, every expert that has a checksum, and the manifest itself where there is a receipt.
 ///
 /// # Errors
-/// [`InstallError::NotAModel`], [`InstallError::Format`], and [`InstallError::Damaged`] for the first file that differs.
+/// [`InstallError::NotAModel`], [`InstallError::Broken`], and [`InstallError::Damaged`] for the first file that differs.
 pub fn verify_dir(
     disk: &dyn Disk,
     dir: &Path,
     events: &mut dyn FnMut(Event),
 ) -> Result<Verified, InstallError> {
-    let manifest = manifest(disk, dir)?;
+    let (manifest, has_receipt) = manifest(disk, dir)?;
     let layout = required(disk, dir, paths::LAYOUT, Layout::parse)?;
     manifest
         .check_layout(&layout)
@@ -63,11 +65,12 @@ pub fn verify_dir(
         n_files: manifest.files.len(),
         bytes: manifest.files.values().map(|record| record.size).sum(),
         has_checksums: checksums.is_some(),
+        has_receipt,
     })
 }
 
-/// The manifest, itself compared with the receipt where there is one.
-fn manifest(disk: &dyn Disk, dir: &Path) -> Result<Manifest, InstallError> {
+/// The manifest, itself compared with the receipt where there is one, and whether there is.
+fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), InstallError> {
     let Some(bytes) = read_small(disk, &dir.join(paths::MANIFEST))? else {
         let reason = if stage::was_cut_short(disk, dir) {
             "its installation was cut short; run the same installation again, and it goes on where it stopped"
@@ -82,19 +85,29 @@ fn manifest(disk: &dyn Disk, dir: &Path) -> Result<Manifest, InstallError> {
         });
     };
     let manifest = Manifest::parse(&bytes).map_err(format_in(dir, paths::MANIFEST))?;
-    if let Some(receipt) = read_small(disk, &dir.join(paths::RECEIPT))? {
-        let receipt = Receipt::parse(&receipt).map_err(format_in(dir, paths::RECEIPT))?;
-        let actual = Sha256Hex::from_bytes(Sha256::digest(&bytes));
-        if receipt.manifest_sha256 != actual {
+    let path = dir.join(paths::RECEIPT);
+    let Some(receipt) = read_small(disk, &path)? else {
+        if disk.exists(&path) {
             return Err(InstallError::Damaged {
-                path: dir.join(paths::MANIFEST),
-                what: "SHA-256, by verified-install.json",
-                expected: receipt.manifest_sha256.to_string(),
-                actual: actual.to_string(),
+                path,
+                what: "the record that the manifest is compared with",
+                expected: "a file".to_owned(),
+                actual: "something else".to_owned(),
             });
         }
+        return Ok((manifest, false));
+    };
+    let receipt = Receipt::parse(&receipt).map_err(format_in(dir, paths::RECEIPT))?;
+    let actual = Sha256Hex::from_bytes(Sha256::digest(&bytes));
+    if receipt.manifest_sha256 != actual {
+        return Err(InstallError::Damaged {
+            path: dir.join(paths::MANIFEST),
+            what: "SHA-256, by verified-install.json",
+            expected: receipt.manifest_sha256.to_string(),
+            actual: actual.to_string(),
+        });
     }
-    Ok(manifest)
+    Ok((manifest, true))
 }
 
 /// Compares a file with its record and, where it holds experts, each of them with its checksum.
@@ -156,7 +169,11 @@ fn required<T>(
 }
 
 fn format_in(dir: &Path, name: &str) -> impl FnOnce(FormatError) -> InstallError + use<> {
-    InstallError::format(&dir.join(name).display().to_string())
+    let path = dir.join(name);
+    move |source| InstallError::Broken {
+        path,
+        source: Box::new(source),
+    }
 }
 
 fn read_small(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, InstallError> {

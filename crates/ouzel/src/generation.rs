@@ -26,7 +26,7 @@ pub enum Event {
     Thinking(String),
     /// Text of the answer.
     Answer(String),
-    /// A tool call, the raw text between its markers.
+    /// A tool call, the raw text between its markers; empty where the caller runs no tools.
     ToolCall {
         /// The raw text.
         raw: String,
@@ -60,6 +60,7 @@ pub struct Generation<'s> {
     cancel: Cancel,
     stop: Vec<String>,
     max_new: usize,
+    runs_tools: bool,
     prompt: Vec<u32>,
     n_reused: usize,
     n_new: usize,
@@ -87,6 +88,7 @@ impl<'s> Generation<'s> {
             cancel: cancel.clone(),
             stop: output.stop_strings,
             max_new: options.max_new as usize,
+            runs_tools: options.runs_tools,
             n_reused: parts.tokens.len(),
             n_new: 0,
             phase: Phase::Prompt,
@@ -148,6 +150,8 @@ impl<'s> Generation<'s> {
             .push(id.0, &mut |event| events.extend(owned(event)));
         if let Some(reason) = self.parser.stopped() {
             self.end(self.stop_reason(reason));
+        } else if self.parser.is_calling() && !self.runs_tools {
+            self.end(StopReason::ToolCall);
         } else if self.n_new == self.max_new {
             self.end(StopReason::MaxNew);
         } else if self.engine.position() == self.engine.capacity() {

@@ -68,7 +68,10 @@ impl<'de> Deserialize<'de> for Role {
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a message, an object with role and content"
+)]
 pub struct Message {
     /// Who speaks.
     pub role: Role,

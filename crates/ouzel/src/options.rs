@@ -55,6 +55,9 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Whether the model is asked to think before it answers.
     pub thinking: bool,
+    /// Whether the caller runs the tools that a prompt offers. Where not, an answer ends as soon as it begins a tool call: no more
+    /// than its marker is computed, and nothing of it is given.
+    pub runs_tools: bool,
 }
 
 impl Default for GenerateOptions {
@@ -64,6 +67,7 @@ impl Default for GenerateOptions {
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             thinking: false,
+            runs_tools: false,
         }
     }
 }

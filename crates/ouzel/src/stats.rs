@@ -10,6 +10,8 @@ pub enum StopReason {
     StopId(u32),
     /// The answer came to this stop string.
     StopText(String),
+    /// The model began a tool call, and the caller runs none.
+    ToolCall,
     /// The most new tokens were reached.
     MaxNew,
     /// The context is full.
@@ -23,6 +25,7 @@ impl fmt::Display for StopReason {
         match self {
             StopReason::StopId(_) => f.write_str("the model ended its answer"),
             StopReason::StopText(text) => write!(f, "reached the stop string {text:?}"),
+            StopReason::ToolCall => f.write_str("the model began a tool call"),
             StopReason::MaxNew => f.write_str("reached --max-new"),
             StopReason::ContextFull => f.write_str("the context is full"),
             StopReason::Cancelled => f.write_str("cancelled"),

@@ -144,6 +144,11 @@ impl<'t> OutputParser<'t> {
         matches!(self.text.part, Part::Name { .. } | Part::Thought)
     }
 
+    /// Whether a tool call has begun and not ended.
+    pub fn is_calling(&self) -> bool {
+        self.text.part == Part::Call
+    }
+
     fn marker(&self, id: u32) -> Option<Marker> {
         self.markers
             .iter()

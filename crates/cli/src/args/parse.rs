@@ -1,9 +1,7 @@
 //! Values of flags: sizes with units, numbers in their ranges. Each error says what would be allowed.
 
-use clap::builder::RangedU64ValueParser;
-
 /// The largest count of tokens or slots that any model here could have a use for.
-const MAX_COUNT: u64 = 1 << 20;
+const MAX_COUNT: u32 = 1 << 20;
 /// The largest memory size: more than any machine has, and far from overflow.
 const MAX_SIZE: f64 = (1_u64 << 50) as f64;
 
@@ -18,8 +16,27 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 /// A count from `low` to 1,048,576.
-pub fn count(low: u64) -> RangedU64ValueParser<u32> {
-    RangedU64ValueParser::<u32>::new().range(low..=MAX_COUNT)
+pub fn count(low: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    count_to(low, MAX_COUNT)
+}
+
+/// A count from `low` to `high`.
+pub fn count_to(
+    low: u32,
+    high: u32,
+) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value = text.parse::<u32>().ok();
+        value
+            .filter(|value| (low..=high).contains(value))
+            .ok_or_else(|| format!("expected a whole number from {low} to {high}"))
+    }
+}
+
+/// Any u64.
+pub fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
 }
 
 /// Bytes: a number and a unit, as in `2GiB` or `1500MB`; a whole number alone is bytes.

@@ -1,6 +1,6 @@
 //! An answer on its way to the terminal: text to standard output piece by piece, everything else to standard error.
 
-use ouzel::{Event, Generation, Stats};
+use ouzel::{Event, Generation, Stats, StopReason};
 
 use crate::args::Thinking;
 use crate::output::{can_dim, note, note_raw, write};
@@ -40,6 +40,9 @@ pub fn show(generation: Generation<'_>, thinking: Thinking, quiet: bool) -> anyh
     }
     // A generation ends with an error or with `Done`.
     let stats = stats.ok_or_else(|| anyhow::anyhow!("the answer has no end"))?;
+    if stats.stop == StopReason::ToolCall {
+        note("the model asks for a tool, which nobody here can run; its answer ends here");
+    }
     Ok(Answer {
         text: screen.text,
         stats,
@@ -63,13 +66,8 @@ impl Screen {
                 self.text.push_str(text);
                 write(text)?;
             }
-            Event::ToolCall { raw, .. } => {
-                self.thoughts.close();
-                note(&format!(
-                    "the model asks for a tool, which nobody here can run: {raw}"
-                ));
-            }
-            Event::Done(_) => {}
+            // Nobody here runs tools: the answer ends with its call.
+            Event::ToolCall { .. } | Event::Done(_) => {}
         }
         Ok(())
     }

@@ -18,7 +18,8 @@ use ouzel_storage::StorageError;
 use crate::args::BenchArgs;
 use crate::exit::usage;
 use crate::interrupt::Armed;
-use crate::output::{NewFile, note, write};
+use crate::new_file::{NewFile, Target};
+use crate::output::{note, write};
 use crate::{models, report};
 use measure::Plan;
 use probe::{Limits, Order, Probe, Probes};
@@ -37,7 +38,9 @@ const SECOND_FRONTIER: usize = 512;
 /// Runs the command.
 pub fn run(args: &BenchArgs, quiet: bool) -> anyhow::Result<()> {
     let csv = match &args.csv {
-        Some(path) if path != Path::new("-") => Some(NewFile::create(path)?),
+        Some(path) if path != Path::new("-") => {
+            Some(NewFile::create(Target::find(path, "--csv")?)?)
+        }
         Some(_) if args.report => {
             return Err(usage(
                 "--csv - and --report both want standard output; give --csv a file",

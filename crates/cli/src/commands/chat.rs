@@ -26,7 +26,7 @@ const HELP: &str = "\
 /system TEXT  instructions for the model from the next turn on; without TEXT shows them, `/system -` removes them
 /stats        what the last answer took, and how full the context is
 /quit         end (so does Ctrl-D)
-Ctrl-C stops an answer. A line that begins with // is sent with one slash.
+Ctrl-C stops an answer. Lines typed meanwhile wait for its end. A line that begins with // is sent with one slash.
 ";
 
 /// Runs the command.
@@ -48,6 +48,7 @@ pub fn run(args: &ChatArgs, quiet: bool) -> anyhow::Result<()> {
         system: None,
         messages: Vec::new(),
         last: None,
+        failed: None,
     };
     conversation.run(&chosen)
 }
@@ -61,6 +62,8 @@ struct Conversation {
     /// Questions and answers in turn.
     messages: Vec<Message>,
     last: Option<Stats>,
+    /// The exit code of the first turn that failed.
+    failed: Option<u8>,
 }
 
 /// Whether to go on after a line.
@@ -72,7 +75,8 @@ enum Next {
 
 impl Conversation {
     fn run(&mut self, chosen: &Chosen) -> anyhow::Result<()> {
-        let mut lines = if io::stdin().is_terminal() {
+        let is_typed = io::stdin().is_terminal();
+        let mut lines = if is_typed {
             if !self.quiet {
                 note(&format!(
                     "{}; /help lists the commands",
@@ -88,7 +92,10 @@ impl Conversation {
                 break;
             }
         }
-        Ok(())
+        match self.failed {
+            Some(code) if !is_typed => Err(CliError::Told(code).into()),
+            _ => Ok(()),
+        }
     }
 
     fn line(&mut self, line: &str) -> anyhow::Result<Next> {
@@ -155,21 +162,29 @@ impl Conversation {
         ));
     }
 
-    /// One question and its answer. Only a closed output ends the conversation; any other error is told and taken back.
+    /// One question and its answer. Only an output that takes no more ends the conversation; any other error is told and taken back.
     fn turn(&mut self, question: &str) -> anyhow::Result<()> {
         self.messages.push(Message::user(question));
         let answer = match self.answer() {
             Ok(answer) => answer,
             Err(error) => {
                 self.messages.pop();
-                if matches!(error.downcast_ref(), Some(CliError::ClosedPipe)) {
+                if matches!(
+                    error.downcast_ref(),
+                    Some(CliError::ClosedPipe | CliError::Output(_))
+                ) {
                     return Err(error);
                 }
                 self.explain(&error);
+                self.failed.get_or_insert(exit::code(&error));
                 return Ok(());
             }
         };
-        if answer.stats.stop == StopReason::Cancelled && answer.text.is_empty() {
+        let was_ended = matches!(
+            answer.stats.stop,
+            StopReason::Cancelled | StopReason::ToolCall
+        );
+        if was_ended && answer.text.is_empty() {
             self.messages.pop();
         } else {
             self.messages.push(Message::assistant(answer.text));
@@ -198,9 +213,18 @@ impl Conversation {
 
     fn explain(&self, error: &anyhow::Error) {
         if let Some(Error::ContextFull { needed, capacity }) = error.downcast_ref() {
+            let mut advice = Vec::new();
+            if !self.messages.is_empty() {
+                advice.push("/forget drops the oldest turn, /clear all of them");
+            }
+            if self.system.is_some() {
+                advice.push("`/system -` removes the system text");
+            }
+            advice.push("a shorter question takes less");
             note(&format!(
-                "with this turn the conversation needs {needed} tokens and the context has {capacity}: /forget drops the oldest turn, \
-                 /clear all of them, and --max-context gives more room at the next start"
+                "with this turn the conversation needs {needed} tokens and the context has {capacity}: {}, and --max-context gives more \
+                 room at the next start",
+                advice.join(", ")
             ));
         } else if let Some(line) = exit::line(error) {
             note(&line);

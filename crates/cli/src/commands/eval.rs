@@ -3,20 +3,29 @@
 use std::path::Path;
 
 use ouzel::{Model, Options, Score, Session};
-use ouzel_format::safetensors::{TensorDtype, encode_header};
 use serde_json::{Value, json};
 
 use crate::args::EvalArgs;
 use crate::exit::usage;
-use crate::output::{NewFile, input_name, read_input, utf8, write_json};
+use crate::new_file::Target;
+use crate::output::{input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
-use crate::{messages, models};
+use crate::{ids, models};
+
+mod logits;
+
+use logits::LogitsFile;
 
 /// Rows of logits that are computed together: each reads the whole output head once.
 const LOGITS_ROWS: u32 = 16;
 
 /// Runs the command.
 pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
+    let target = args
+        .logits
+        .as_deref()
+        .map(|path| Target::find(path, "--logits"))
+        .transpose()?;
     let given = match &args.token_ids {
         Some(path) => Some(read_ids(path)?),
         None => None,
@@ -29,16 +38,14 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         Some(sequences) => sequences,
         None => vec![text_ids(args, &model)?],
     };
+    for (i, ids) in sequences.iter().enumerate() {
+        ids::check(ids, &model, &format!(" of sequence {i}"))?;
+    }
     fit_context(&model, &sequences, &mut options)?;
     let mut session = model.session(&options)?;
-    let mut logits = match &args.logits {
-        Some(path) => Some(LogitsFile::create(
-            path,
-            &sequences,
-            model.config().vocab_size,
-        )?),
-        None => None,
-    };
+    let mut logits = target
+        .map(|target| LogitsFile::create(target, &sequences, model.config().vocab_size))
+        .transpose()?;
     let mut scores = Vec::new();
     let progress = Progress::tokens("evaluating", quiet);
     progress.set(0, sequences.iter().map(Vec::len).sum::<usize>() as u64);
@@ -54,11 +61,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
 
 fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     let name = input_name(path);
-    let sequences: Vec<Vec<u32>> = messages::parse(
-        &name,
-        &read_input(path)?,
-        "an array of arrays of token ids such as [[2, 105], [2]]",
-    )?;
+    let sequences = ids::many(&name, &read_input(path)?)?;
     if sequences.is_empty() {
         return Err(usage(format!(
             "{name}: there are no sequences; give an array of arrays of token ids"
@@ -153,50 +156,4 @@ fn summary(sequences: &[Vec<u32>], scores: &[Score]) -> Value {
         "perplexity": all.perplexity(),
         "sequences": each,
     })
-}
-
-/// A safetensors file that is written row by row.
-struct LogitsFile {
-    file: NewFile,
-    bytes: Vec<u8>,
-}
-
-impl LogitsFile {
-    fn create(
-        path: &Path,
-        sequences: &[Vec<u32>],
-        vocab_size: usize,
-    ) -> anyhow::Result<LogitsFile> {
-        let tensors: Vec<(String, [u64; 2])> = sequences
-            .iter()
-            .enumerate()
-            .map(|(i, ids)| {
-                (
-                    format!("seq{i}.logits"),
-                    [ids.len() as u64, vocab_size as u64],
-                )
-            })
-            .collect();
-        let header: Vec<(&str, TensorDtype, &[u64])> = tensors
-            .iter()
-            .map(|(name, shape)| (name.as_str(), TensorDtype::F32, shape.as_slice()))
-            .collect();
-        let mut file = NewFile::create(path)?;
-        file.write(&encode_header(&header))?;
-        Ok(LogitsFile {
-            file,
-            bytes: Vec::with_capacity(4 * vocab_size),
-        })
-    }
-
-    fn row(&mut self, logits: &[f32]) -> anyhow::Result<()> {
-        self.bytes.clear();
-        self.bytes
-            .extend(logits.iter().flat_map(|x| x.to_le_bytes()));
-        self.file.write(&self.bytes)
-    }
-
-    fn finish(self) -> anyhow::Result<()> {
-        self.file.finish()
-    }
 }

@@ -59,13 +59,26 @@ pub fn run(args: &InstallArgs, quiet: bool) -> anyhow::Result<()> {
 }
 
 fn output(args: &InstallArgs, from: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(output) = &args.output {
-        return Ok(output.clone());
+    let places = || Places::find(args.models_dir.as_deref());
+    let (output, places) = match &args.output {
+        // What lies beside the output is named after it: a slash at its end would be in the way.
+        Some(output) => (output.components().collect(), places().ok()),
+        None => {
+            let places = places()?;
+            let name = name(from).ok_or_else(|| {
+                usage("this folder has no name to call the model by; give --output")
+            })?;
+            (places.path_of(&name), Some(places))
+        }
+    };
+    if places.is_some_and(|places| places.is_taken(&output)) {
+        return Err(usage(format!(
+            "{}: this is the name of the bundled model, which --model would mean; give another one with --output, such as {}",
+            output.display(),
+            output.with_file_name("my-model.gturbo").display()
+        )));
     }
-    let places = Places::find(args.models_dir.as_deref())?;
-    let name = name(from)
-        .ok_or_else(|| usage("this folder has no name to call the model by; give --output"))?;
-    Ok(places.path_of(&name))
+    Ok(output)
 }
 
 /// The name of a folder, also of `.`.

@@ -6,9 +6,8 @@ use ouzel::{Model, Options};
 use serde_json::json;
 
 use crate::args::{DetokenizeArgs, ModelArgs, TokenizeArgs};
-use crate::exit::usage;
 use crate::output::{input_name, read_input, utf8, write, write_json};
-use crate::{messages, models};
+use crate::{ids, messages, models};
 
 /// Runs `tokenize`.
 pub fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
@@ -27,18 +26,9 @@ pub fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
 pub fn run_reverse(args: &DetokenizeArgs) -> anyhow::Result<()> {
     let model = open(&args.model.model())?;
     let stdin = Path::new("-");
-    let ids: Vec<u32> = messages::parse(
-        &input_name(stdin),
-        &read_input(stdin)?,
-        "an array of token ids such as [2, 105]",
-    )?;
+    let ids = ids::one(&input_name(stdin), &read_input(stdin)?)?;
+    ids::check(&ids, &model, "")?;
     let tokenizer = model.tokenizer()?;
-    let n = tokenizer.vocab_size();
-    if let Some((at, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= n) {
-        return Err(usage(format!(
-            "token id {id} at place {at} is not in the vocabulary of {n}"
-        )));
-    }
     write(&tokenizer.decode(&ids, false))
 }
 

@@ -22,16 +22,19 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
         Event::Missing { .. } => {}
     })?;
     progress.clear();
-    let checksums = if verified.has_checksums {
-        "and every expert"
+    let experts = if verified.has_checksums {
+        " and every expert"
     } else {
-        "(its experts have no checksums)"
+        " (its experts have no checksums)"
     };
-    write(&format!(
-        "{}: {} {checksums} as installed: {} files, {}\n",
-        chosen.dir.display(),
-        verified.model_id,
-        verified.n_files,
-        bytes(verified.bytes)
-    ))
+    let size = format!("{} files, {}", verified.n_files, bytes(verified.bytes));
+    let (dir, id) = (chosen.dir.display(), &verified.model_id);
+    write(&if verified.has_receipt {
+        format!("{dir}: {id}{experts} as installed: {size}\n")
+    } else {
+        format!(
+            "{dir}: {id}{experts} as manifest.json says: {size}; the manifest itself could not be checked, because verified-install.json is \
+             missing\n"
+        )
+    })
 }

@@ -49,6 +49,21 @@ fn every_kind_of_error_has_its_code() {
 }
 
 #[test]
+fn a_cause_is_told_once() {
+    let full = StorageError::io("opening", "x".as_ref(), io::ErrorKind::IsADirectory.into());
+    let error =
+        anyhow::Error::from(Error::Engine(EngineError::Storage(full))).context("while trying");
+    let line = line(&error).expect("something is said");
+    assert_eq!(
+        line,
+        format!(
+            "while trying: x: opening: {}",
+            io::Error::from(io::ErrorKind::IsADirectory)
+        )
+    );
+}
+
+#[test]
 fn what_clap_says_becomes_one_line() {
     let message = "error: unexpected argument '--foo' found\n\n  tip: a similar argument exists: '--for'\n\nUsage: x\n\n\
                    For more information, try '--help'.\n";

@@ -4,7 +4,7 @@ use crate::tool::User;
 
 #[test]
 fn absurd_values_are_refused_when_parsed() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["--temperature", "-1"], "--temperature"),
         (&["--temperature", "nan"], "from 0 to 10"),
         (&["--top-p", "0"], "above 0 and at most 1"),
@@ -15,6 +15,14 @@ fn absurd_values_are_refused_when_parsed() {
         (&["--threads", "0"], "--threads"),
         (&["--io", "telepathy"], "auto, direct, buffered"),
         (&["--tempreature", "1"], "--temperature"),
+        (&["--memory", "-1"], "2GiB"),
+        (&["--max-new", "x"], "a whole number from 1 to 1048576"),
+        (&["--slots", ""], "a whole number from 0 to 1048576"),
+        (&["--threads", "1025"], "a whole number from 1 to 1024"),
+        (
+            &["--seed", "18446744073709551616", "--stop", "-1"],
+            "a whole number from 0 to 18446744073709551615",
+        ),
     ];
     let user = User::new();
     for (flags, says) in cases {

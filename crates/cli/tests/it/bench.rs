@@ -133,7 +133,10 @@ fn counts_do_not_depend_on_the_machine() {
 #[test]
 fn a_table_and_a_file_or_a_report() {
     let user = User::new();
-    let path = user.file("rows.csv", b"replaced");
+    let taken = user.file("taken.csv", b"kept");
+    bench(&user, &[tiny(), "--quick", "--csv", &taken]).refused(2, &["already exists"]);
+    assert_eq!(fs::read(&taken).expect("the file"), b"kept");
+    let path = user.file("old.csv", b"").replace("old.csv", "rows.csv");
     let args = [tiny(), "--quick", "--decode", "4", "--csv", &path];
     let table = bench(&user, &args).ok();
     for part in [
@@ -244,7 +247,7 @@ fn bad_flags_are_refused_before_anything_is_measured() {
 fn what_else_goes_wrong_has_its_exit_code() {
     let user = User::new();
     bench(&user, &[tiny(), "--csv", "/no/such/folder/rows.csv"])
-        .refused(5, &["/no/such/folder/rows.csv"]);
+        .refused(2, &["/no/such/folder/rows.csv", "does not exist"]);
     bench(&user, &["/no/such.gturbo"]).refused(3, &["/no/such.gturbo"]);
     bench(&user, &["--probe", "/no/such.gturbo"]).refused(3, &["/no/such.gturbo"]);
     user.run(&["bench", tiny(), "--memory", "1MiB"])

@@ -58,7 +58,46 @@ fn a_turn_that_does_not_fit_is_refused_and_the_conversation_goes_on() {
     ] {
         assert!(run.err.contains(part), "{part}: {run:?}");
     }
-    assert_eq!(run.code, Some(0));
+    assert!(!run.err.contains("/system -"), "there is none: {run:?}");
+    assert_eq!(run.code, Some(2), "who reads no messages sees it, too");
+}
+
+#[test]
+fn a_system_text_that_does_not_fit_can_be_removed() {
+    let long = "thrush ".repeat(80);
+    let run = chat(
+        &["--max-context", "64", "--quiet"],
+        &format!("/system {long}\nHello!\n/system -\nHello!\n"),
+    );
+    assert!(run.err.contains("`/system -` removes"), "{run:?}");
+    assert!(!run.err.contains("/forget"), "there is no turn: {run:?}");
+    assert_eq!((run.code, run.out.lines().count()), (Some(2), 1), "{run:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_is_full_ends_it() {
+    let user = User::with_demo();
+    let lines = user.file("lines.txt", b"Hello!\nWho are you?\n");
+    for args in [
+        ["chat", "--model", "demo", "--quiet"].as_slice(),
+        &["--help"],
+        &["--version"],
+        &["chat", "--help"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let stdin = std::fs::File::open(&lines).expect("it was written");
+        let mut command = user.command();
+        let command = command.args(args).stdin(stdin);
+        let output = command.stdout(full.expect("Linux has it")).output();
+        let output = output.expect("the program ends");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {err}");
+        assert!(
+            err.starts_with("ouzel: standard output: ") && err.lines().count() == 1,
+            "{args:?}: {err}"
+        );
+    }
 }
 
 #[test]

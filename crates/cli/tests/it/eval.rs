@@ -40,7 +40,7 @@ fn logits_match_the_reference() {
     let user = User::new();
     let ids = golden_ids();
     let input = user.file("ids.json", json!([ids, ids]).to_string().as_bytes());
-    let output = user.file("logits.safetensors", b"replaced");
+    let output = user.path("logits.safetensors");
     let out = user
         .run(&[
             "eval",
@@ -117,15 +117,55 @@ fn a_text_is_one_sequence_and_fast_is_near_exact() {
 #[test]
 fn a_failed_evaluation_leaves_no_file() {
     let user = User::new();
-    let output = user.file("kept.safetensors", b"kept");
+    let output = user.path("logits.safetensors");
     let args = ["eval", tiny(), "--token-ids", "-", "--quiet", "--logits"];
     let run = user.run_with(
         &[args.as_slice(), &[&output]].concat(),
         b"[[2, 3], [4000000000]]",
     );
-    run.refused(2, &["4000000000"]);
-    assert_eq!(fs::read(&output).expect("the file is there"), b"kept");
+    run.refused(2, &["4000000000 at place 0 of sequence 1"]);
+    assert!(!Path::new(&output).exists());
     assert!(!Path::new(&format!("{output}.partial")).exists());
+}
+
+#[test]
+fn logits_replace_nothing() {
+    let user = User::new();
+    let kept = user.file("kept.json", b"[[2, 3]]");
+    let folder = user.path("folder");
+    fs::create_dir(&folder).expect("the folder is ours");
+    let nowhere = user.path("nowhere/logits.safetensors");
+    // The input is the output, too, and nothing is read before it is refused.
+    let eval = |output: &str| user.run(&["eval", tiny(), "--token-ids", &kept, "--logits", output]);
+    eval(&kept).refused(2, &[&kept, "already exists"]);
+    eval(&folder).refused(2, &[&folder, "is a folder"]);
+    eval(&nowhere).refused(2, &[&nowhere, "folder does not exist"]);
+    assert_eq!(fs::read(&kept).expect("the file is there"), b"[[2, 3]]");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_fifo_gets_the_logits_and_stays_one() {
+    use std::os::unix::fs::FileTypeExt;
+    let user = User::new();
+    let kept = user.file("ids.json", b"[[2, 3]]");
+    let fifo = user.path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo is everywhere").success());
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read(fifo).expect("a FIFO")
+    });
+    user.run(&["eval", tiny(), "--token-ids", &kept, "--logits", &fifo])
+        .ok();
+    let bytes = reader.join().expect("the reader ends");
+    let size = Header::header_size(&bytes[..8]).expect("a safetensors file") as usize;
+    let header = Header::parse(&bytes[..size], bytes.len() as u64).expect("complete");
+    assert_eq!(header.tensors[0].shape[0], 2);
+    let kind = fs::symlink_metadata(&fifo)
+        .expect("it is there")
+        .file_type();
+    assert!(kind.is_fifo());
 }
 
 #[test]

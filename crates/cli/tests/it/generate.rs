@@ -89,13 +89,22 @@ fn raw_text_goes_on_and_stop_strings_end_it() {
 #[test]
 fn messages_that_are_none() {
     let user = User::with_demo();
-    let cases: [(&[u8], &str); 8] = [
+    let cases: [(&[u8], &str); 11] = [
         (
             b"[\n{\"role\": \"user\" \"content\": \"\"}]",
             "line 2 column",
         ),
         (b"", "line 1 column 0"),
         (b"[]", "no messages"),
+        (b"[5]", "expected a message, an object with role and content"),
+        (
+            b"[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"model\", \"content\": \"Hi\"}]",
+            "the model's own",
+        ),
+        (
+            b"[{\"role\": \"system\", \"content\": \"Be brief.\"}]",
+            "asks nothing",
+        ),
         (b"[{\"role\": \"user\", \"content\": \"  \"}]", "empty"),
         (
             b"[{\"role\": \"wizard\", \"content\": \"Hi\"}]",
@@ -114,6 +123,14 @@ fn messages_that_are_none() {
     }
     user.run(&["generate", "--messages-file", "/no/such/file"])
         .refused(2, &["/no/such/file"]);
+}
+
+#[test]
+fn messages_behind_a_byte_order_mark() {
+    let user = User::with_demo();
+    let args = ["generate", "--quiet", "--messages-file", "-"];
+    let content = "\u{feff}[{\"role\": \"user\", \"content\": \"What is a fieldfare?\"}]";
+    assert_eq!(user.run_with(&args, content.as_bytes()).ok(), FIELDFARE);
 }
 
 #[test]

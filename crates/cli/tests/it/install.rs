@@ -2,24 +2,19 @@
 
 use std::fs;
 
-use crate::tool::{User, repository};
+use crate::tool::{User, install_to, repository};
 
 #[test]
 fn a_checkpoint_installs_under_its_name_and_verifies() {
     let user = User::new();
-    let demo = repository("models/demo");
-    let from = demo.to_str().expect("the repository has a plain name");
+    let checkpoint = repository("testdata/tiny-a/mlx");
+    let from = checkpoint
+        .to_str()
+        .expect("the repository has a plain name");
     let run = user.run(&["install", "--from", from]);
-    assert_eq!(run.err, "", "nothing is missing from it");
-    assert!(run.ok().contains("demo.gturbo: "));
-    let verified = user
-        .run(&[
-            "verify",
-            "--model",
-            user.models.join("demo.gturbo").to_str().expect("plain"),
-        ])
-        .ok();
-    assert!(verified.contains("every expert"), "{verified}");
+    assert!(run.ok().contains("mlx.gturbo: "));
+    let verified = user.run(&["verify", "mlx"]).ok();
+    assert!(verified.contains("every expert as installed"), "{verified}");
     user.run(&["install", "--from", from])
         .refused(2, &["already exists", "--overwrite"]);
     user.run(&["install", "--from", from, "--overwrite"]).ok();
@@ -27,9 +22,64 @@ fn a_checkpoint_installs_under_its_name_and_verifies() {
         .expect("the models folder is there")
         .map(|entry| entry.expect("it can be listed").file_name())
         .collect();
-    assert_eq!(names, ["demo.gturbo"], "nothing else is left behind");
-    // `demo` alone always means the bundled one, so this one is the default and its path names it.
-    assert!(user.run(&["inspect"]).ok().contains("demo.gturbo"));
+    assert_eq!(names, ["mlx.gturbo"], "nothing else is left behind");
+    assert!(user.run(&["inspect"]).ok().contains("mlx.gturbo"));
+}
+
+#[test]
+fn the_name_of_the_bundled_model_is_taken() {
+    let user = User::new();
+    let demo = repository("models/demo");
+    let from = demo.to_str().expect("the repository has a plain name");
+    user.run(&["install", "--from", from])
+        .refused(2, &["bundled model", "--output"]);
+    let output = |name: &str| user.models.join(name).display().to_string();
+    for name in ["demo.gturbo", "demo-0123456789abcdef.gturbo"] {
+        user.run(&["install", "--from", from, "--output", &output(name)])
+            .refused(2, &[name, "bundled model"]);
+    }
+    // A slash at the end changes nothing.
+    let run = user.run(&[
+        "install",
+        "--from",
+        from,
+        "--output",
+        &output("birds.gturbo/"),
+    ]);
+    assert_eq!(run.err, "", "nothing is missing from it");
+    run.ok();
+    assert!(user.run(&["inspect"]).ok().contains("birds.gturbo"));
+}
+
+#[test]
+fn an_installation_that_is_at_work_or_was_cut_short() {
+    let user = User::new();
+    let partial = user.models.join("birds.gturbo.partial");
+    fs::create_dir_all(&partial).expect("the folder is ours");
+    let path = user.path("models/birds.gturbo");
+    for model in ["birds", &path] {
+        user.run(&["inspect", model])
+            .refused(3, &["birds.gturbo", "cut short"]);
+    }
+    let file = fs::File::create(user.path("models/birds.gturbo.lock")).expect("it is ours");
+    file.lock().expect("nobody else has it");
+    let tiny = repository("testdata/tiny-a/mlx");
+    let tiny = tiny.to_str().expect("the repository has a plain name");
+    user.run(&["install", "--from", tiny, "--output", &path])
+        .refused(5, &["another ouzel is at work"]);
+}
+
+#[test]
+fn without_its_receipt_a_manifest_is_not_called_as_installed() {
+    let user = User::new();
+    let output = user.models.join("tiny.gturbo");
+    install_to("testdata/tiny-a/mlx", &output);
+    fs::remove_file(output.join("verified-install.json")).expect("it was there");
+    let said = user.run(&["verify".as_ref(), output.as_os_str()]).ok();
+    assert!(
+        said.contains("could not be checked") && !said.contains("as installed"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -108,15 +108,21 @@ impl User {
         }
     }
 
-    /// Writes a file beside the user's folders and returns its path.
-    pub fn file(&self, name: &str, content: &[u8]) -> String {
+    /// A path beside the user's folders, where there is nothing yet.
+    pub fn path(&self, name: &str) -> String {
         let dir = self.models.parent().expect("models lie in a folder");
         std::fs::create_dir_all(dir).expect("the folder is ours");
         let path = dir.join(name);
-        std::fs::write(&path, content).expect("the folder is ours");
         path.to_str()
             .expect("temporary folders have plain names")
             .to_owned()
+    }
+
+    /// Writes a file beside the user's folders and returns its path.
+    pub fn file(&self, name: &str, content: &[u8]) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).expect("the folder is ours");
+        path
     }
 }
 

@@ -313,6 +313,10 @@ fn shapes_have_to_add_up() {
         text("rms_norm_eps", json!(-1e-6)),
         FormatError::NotPositive { .. }
     ));
+    assert!(matches!(
+        text("rms_norm_eps", json!(1.001)),
+        FormatError::OutOfRange { .. }
+    ));
     let many = without(
         &with(DEMO, "/text_config/num_hidden_layers", json!(u32::MAX)),
         "/text_config/layer_types",

@@ -181,10 +181,22 @@ fn constants_have_to_be_finite_and_positive() {
             matches!(manifest.check(), Err(FormatError::NotPositive { field, .. }) if field == "arch.ropeTheta")
         );
     }
-    let error = refusal_with("/arch/partialRotaryFactor", json!(1.01));
-    assert!(
-        matches!(error, FormatError::OutOfRange { field, .. } if field == "arch.partialRotaryFactor")
-    );
+    for (field, limit) in [
+        ("finalLogitSoftcap", 1e6),
+        ("ropeTheta", 1e12),
+        ("fullRopeTheta", 1e12),
+        ("partialRotaryFactor", 1.0),
+    ] {
+        let path = format!("/arch/{field}");
+        assert!(Manifest::parse(&with(MANIFEST, &path, json!(limit))).is_ok());
+        for above in [limit * 1.001, 1e300] {
+            let error = refusal_with(&path, json!(above));
+            assert!(
+                matches!(&error, FormatError::OutOfRange { field: f, .. } if *f == format!("arch.{field}")),
+                "{error}"
+            );
+        }
+    }
 }
 
 #[test]

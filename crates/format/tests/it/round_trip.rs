@@ -21,17 +21,22 @@ fn config() -> ProptestConfig {
     }
 }
 
-fn positive() -> impl Strategy<Value = f64> {
+fn positive(limit: f64) -> impl Strategy<Value = f64> {
     prop_oneof![
-        (1_u32..).prop_map(f64::from),
-        1e-300..1e300,
+        (1..=limit as u64).prop_map(|n| n as f64),
+        1e-300..=limit,
         f64::MIN_POSITIVE..1.0
     ]
 }
 
 fn arch() -> impl Strategy<Value = Arch> {
     let numbers = proptest::array::uniform10(1_u32..);
-    let constants = (positive(), positive(), positive(), f64::MIN_POSITIVE..=1.0);
+    let constants = (
+        positive(1e6),
+        positive(1e12),
+        positive(1e12),
+        f64::MIN_POSITIVE..=1.0,
+    );
     let experts = (1_u32..).prop_flat_map(|n| (Just(n), 1..=n));
     let rest = (experts, any::<[bool; 2]>(), ".*", vec(any::<bool>(), 1..40));
     (numbers, constants, rest).prop_map(

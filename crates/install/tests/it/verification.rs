@@ -46,6 +46,7 @@ fn an_installation_on_the_real_disk_verifies_where_it_was_moved_to() {
         fs::rename(&output, &moved).expect("a move");
         let verified = verify_dir(&OsDisk, &moved, &mut |_| {}).expect(path);
         assert_eq!(verified.bytes, installed.bytes);
+        assert!(verified.has_receipt);
     }
 }
 
@@ -76,7 +77,7 @@ fn edit(dir: &Path, file: &str, from: &str, to: &str) {
 #[test]
 fn damage_is_named_with_what_was_expected() {
     type Damage = fn(&Path);
-    let cases: [(&[&str], Damage); 9] = [
+    let cases: [(&[&str], Damage); 10] = [
         (&["manifest.json", "verified-install.json"], |dir| {
             edit(
                 dir,
@@ -119,6 +120,10 @@ fn damage_is_named_with_what_was_expected() {
         (&["checksums.bin"], |dir| {
             fs::remove_file(dir.join(paths::CHECKSUMS)).expect("it was there");
         }),
+        (&["verified-install.json", "something else"], |dir| {
+            fs::remove_file(dir.join(paths::RECEIPT)).expect("it was there");
+            fs::create_dir(dir.join(paths::RECEIPT)).expect("a folder");
+        }),
         (&["model.gturbo", "run the installation again"], |dir| {
             fs::remove_file(dir.join(paths::MANIFEST)).expect("it was there");
         }),
@@ -137,7 +142,8 @@ fn a_receipt_is_not_needed() {
     install_on(&disk, &checkpoint("testdata/tiny-a/mlx"));
     disk.remove_file(&output().join(paths::RECEIPT))
         .expect("healthy");
-    verify_dir(&disk, &output(), &mut |_| {}).expect("other writers may leave none");
+    let verified = verify_dir(&disk, &output(), &mut |_| {}).expect("other writers may leave none");
+    assert!(!verified.has_receipt, "and whoever asks is told");
 }
 
 #[test]

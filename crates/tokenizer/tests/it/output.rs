@@ -145,6 +145,19 @@ fn markers_spelled_as_text_stay_text() {
 }
 
 #[test]
+fn a_call_is_known_from_its_first_marker() {
+    let mut parser = OutputParser::new(&REAL, &options(&[]), &REAL.encode(CLOSED));
+    let mut calling = Vec::new();
+    for text in ["Wait.", "<|tool_call>", "call", "<tool_call|>"] {
+        for id in REAL.encode(text) {
+            parser.push(id, &mut |_| ());
+        }
+        calling.push(parser.is_calling());
+    }
+    assert_eq!(calling, [false, true, true, false]);
+}
+
+#[test]
 fn tool_calls_come_whole_and_raw() {
     let raw = "call:get_weather{city:<|\"|>Paris<|\"|>,days:3}";
     let output = format!(

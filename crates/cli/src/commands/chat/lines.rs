@@ -1,14 +1,14 @@
 //! Lines of a conversation: edited and remembered at a terminal, as they come from a pipe.
 
 use std::fs;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
-use crate::output::note;
+use crate::output::{MAX_INPUT_BYTES, note, too_large};
 
 const PROMPT: &str = "> ";
 
@@ -63,6 +63,9 @@ fn edited(editor: &mut DefaultEditor, history: Option<&Path>) -> anyhow::Result<
             // Ctrl-C gives up the line.
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => return Ok(None),
+            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                note("that line is not UTF-8 and was skipped");
+            }
             Err(error) => return Err(error).context("the terminal"),
         }
     }
@@ -82,12 +85,16 @@ fn piped(n: &mut usize) -> anyhow::Result<Option<String>> {
         let mut bytes = Vec::new();
         io::stdin()
             .lock()
+            .take(MAX_INPUT_BYTES + 1)
             .read_until(b'\n', &mut bytes)
             .context("standard input")?;
         if bytes.is_empty() {
             return Ok(None);
         }
         *n += 1;
+        if bytes.len() as u64 > MAX_INPUT_BYTES {
+            return Err(too_large(&format!("line {n}")));
+        }
         match String::from_utf8(bytes) {
             Ok(line) => return Ok(Some(line)),
             Err(_) => note(&format!("line {n} is not UTF-8 and was skipped")),
