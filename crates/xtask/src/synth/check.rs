@@ -178,3 +178,65 @@ impl Trace {
         Ok(ExitCode::SUCCESS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synth::tests::{make_tiny, temp};
+
+    /// The stream starts near 1, and six layers of 0.15 and 0.25 add an energy of a half.
+    const RMS: std::ops::Range<f64> = 0.8..1.6;
+    /// A layer multiplies the stream by 1.04; a sample of tokens shows that within this.
+    const GROWTH: std::ops::Range<f64> = 1.0..1.1;
+
+    #[test]
+    fn the_stream_neither_collapses_nor_blows_up() {
+        let dir = temp();
+        let output = dir.path().join("tiny.gturbo");
+        make_tiny(&output, None).expect("a tiny model");
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        let mut args = words("--slots 0,4,16 --prefill 100 --decode 60");
+        args.push(output.display().to_string());
+        let order = Order::parse(&args).expect("fine");
+        let model = Arc::new(Model::open(&output).expect("a model"));
+        let trace = Trace::take(&model, &order).expect("a pass");
+        let means: Vec<f64> = trace
+            .rms
+            .iter()
+            .map(|rms| {
+                assert_eq!(rms.len(), 160);
+                rms.iter().sum::<f64>() / 160.0
+            })
+            .collect();
+        assert!(means.iter().all(|mean| RMS.contains(mean)), "{means:?}");
+        let grows = |pair: &[f64]| GROWTH.contains(&(pair[1] / pair[0]));
+        assert!(means.windows(2).all(grows), "{means:?}");
+        // With room for all 16 experts only first uses miss.
+        assert_eq!(trace.choices.hit_rate(0, 100, 100), 0.0);
+        let (some, all) = (
+            trace.choices.hit_rate(4, 100, 100),
+            trace.choices.hit_rate(16, 100, 100),
+        );
+        assert!(0.1 < some && some < all && all > 0.99, "{some} {all}");
+        trace.print_layers(&model);
+        trace
+            .print_hit_rates(&model, &order)
+            .expect("nothing is wanted of it");
+    }
+
+    #[test]
+    fn arguments_are_read_or_refused() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        let order = Order::parse(&words("a.gturbo --slots 8,16 --decode 3")).expect("fine");
+        assert_eq!((order.slots, order.decode), (vec![8, 16], 3));
+        for bad in [
+            "--slots 8 --decode 3",
+            "a b",
+            "a --decode 0",
+            "a --slots x",
+            "a --quick",
+        ] {
+            assert!(Order::parse(&words(bad)).is_err(), "{bad}");
+        }
+    }
+}
