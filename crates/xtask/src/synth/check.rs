@@ -30,6 +30,8 @@ struct Order {
     slots: Vec<usize>,
     prefill: usize,
     decode: usize,
+    /// Where to write which experts each token chose, for comparison with another engine.
+    choices: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -38,6 +40,9 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     let model = Arc::new(Model::open(&order.model)?);
     println!("{}", model.manifest().model_id);
     let trace = Trace::take(&model, &order)?;
+    if let Some(path) = &order.choices {
+        std::fs::write(path, trace.choices.csv()).with_context(|| path.display().to_string())?;
+    }
     trace.print_layers(&model);
     trace.print_hit_rates(&model, &order)
 }
@@ -47,6 +52,7 @@ impl Order {
         let mut model = None;
         let mut slots = preset::WANTED_SLOTS.to_vec();
         let (mut prefill, mut decode) = (512, 256);
+        let mut choices = None;
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
@@ -58,6 +64,7 @@ impl Order {
                 }
                 "--prefill" => prefill = value()?.parse().context("--prefill is a number")?,
                 "--decode" => decode = value()?.parse().context("--decode is a number")?,
+                "--choices" => choices = Some(PathBuf::from(value()?)),
                 flag if flag.starts_with('-') => bail!("what is {flag:?}?"),
                 path if model.is_none() => model = Some(PathBuf::from(path)),
                 path => bail!("{path:?}: one model is enough"),
@@ -69,6 +76,7 @@ impl Order {
             slots,
             prefill,
             decode,
+            choices,
         })
     }
 }

@@ -51,6 +51,20 @@ impl Choices {
         repeated as f64 / (tokens.len().saturating_sub(1).max(1) * self.k) as f64
     }
 
+    /// A line for each layer and token: both, then the experts in ascending order.
+    pub fn csv(&self) -> String {
+        let mut text = "layer,token,experts\n".to_owned();
+        for (l, layer) in self.layers.iter().enumerate() {
+            for (token, chosen) in layer.chunks_exact(self.k).enumerate() {
+                let mut chosen = chosen.to_vec();
+                chosen.sort_unstable();
+                let chosen: Vec<String> = chosen.iter().map(u32::to_string).collect();
+                text += &format!("{l},{token},{}\n", chosen.join(" "));
+            }
+        }
+        text
+    }
+
     fn count(&self, chosen: &[u32]) -> Vec<u32> {
         let mut counts = vec![0; self.n_experts];
         for &expert in chosen {
@@ -83,5 +97,11 @@ mod tests {
         assert_eq!(choices.hit_rate(0, 1, 8), 0.0);
         assert_eq!(choices.counts(0), [2, 2, 1, 1]);
         assert_eq!(choices.repeated(0), 0.5);
+        let csv = choices.csv();
+        assert!(
+            csv.starts_with("layer,token,experts\n0,0,0 1\n0,1,0 1\n"),
+            "{csv}"
+        );
+        assert!(csv.ends_with("\n1,2,2 3\n"), "{csv}");
     }
 }
