@@ -2,6 +2,7 @@
 //!
 //! Everything that can be refused without looking at a file is refused here. A flag is the long form of its option's field.
 
+mod bench;
 mod parse;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use ouzel::{GenerateOptions, IoMode, Options, SamplerOptions};
 
+pub use bench::BenchArgs;
 use parse::{
     count, penalty, probability, repetition_penalty, size, stop_string, temperature, top_p,
 };
@@ -58,6 +60,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// What a model holds and how its memory would be spent.
     Inspect(InspectArgs),
+    /// How fast a model runs here, beside what the machine could do at best.
+    Bench(Box<BenchArgs>),
     /// The likelihood of given tokens or of a text, and the logits.
     Eval(EvalArgs),
     /// Text on standard input to a JSON array of token ids.

@@ -20,6 +20,8 @@ pub enum CliError {
     Usage(String),
     /// There is no such model.
     NoModel(String),
+    /// Another process of this program, which probed the machine, failed: its exit code and what it said.
+    Probe { code: Option<u8>, line: String },
     /// Ctrl-C.
     Interrupted,
     /// The reader of standard output went away.
@@ -30,6 +32,7 @@ impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CliError::Usage(text) | CliError::NoModel(text) => f.write_str(text),
+            CliError::Probe { line, .. } => write!(f, "the probe failed: {line}"),
             CliError::Interrupted => f.write_str("interrupted"),
             CliError::ClosedPipe => f.write_str("the reader of the output went away"),
         }
@@ -65,6 +68,7 @@ fn cli_code(error: &CliError) -> u8 {
     match error {
         CliError::Usage(_) => USAGE,
         CliError::NoModel(_) => MODEL,
+        CliError::Probe { code, .. } => code.unwrap_or(FAILURE),
         CliError::Interrupted => INTERRUPTED,
         CliError::ClosedPipe => 0,
     }

@@ -43,6 +43,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Install(args) => commands::install::run(args, cli.quiet),
         Command::Verify(args) => commands::verify::run(args, cli.quiet),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::Bench(args) => commands::bench::run(args, cli.quiet),
         Command::Eval(args) => commands::eval::run(args, cli.quiet),
         Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Detokenize(args) => commands::tokenize::run_reverse(args),

@@ -97,6 +97,18 @@ pub fn choose(args: &ModelArgs) -> anyhow::Result<Chosen> {
     }
 }
 
+/// The directory that is meant, unless that is the bundled model, and the folder where models are installed; unpacks nothing.
+pub fn installed(args: &ModelArgs) -> anyhow::Result<(Option<PathBuf>, PathBuf)> {
+    let places = Places::find(args.models_dir.as_deref())?;
+    let folder = places.models.clone();
+    let dir = match args.model.as_deref() {
+        Some(name) if name == "demo" => None,
+        Some(name) => Some(named(name, places)?.dir),
+        None => only(places.installed())?,
+    };
+    Ok((dir, folder))
+}
+
 fn bundled(places: Places) -> anyhow::Result<Chosen> {
     let dir = demo::unpack(&places.models)
         .context("cannot unpack the bundled model; --models-dir names another folder for it")?;
@@ -108,15 +120,8 @@ fn bundled(places: Places) -> anyhow::Result<Chosen> {
 }
 
 fn default(places: Places) -> anyhow::Result<Chosen> {
-    let mut installed = places.installed();
-    if installed.len() > 1 {
-        return Err(usage(format!(
-            "several models are installed; name one with --model: {}",
-            names(&installed)
-        )));
-    }
-    match installed.pop() {
-        Some((_, dir)) => Ok(Chosen {
+    match only(places.installed())? {
+        Some(dir) => Ok(Chosen {
             dir,
             is_demo: false,
             places,
@@ -128,6 +133,17 @@ fn default(places: Places) -> anyhow::Result<Chosen> {
             bundled(places)
         }
     }
+}
+
+/// The installed model where there is exactly one.
+fn only(mut installed: Vec<(String, PathBuf)>) -> anyhow::Result<Option<PathBuf>> {
+    if installed.len() > 1 {
+        return Err(usage(format!(
+            "several models are installed; name one with --model: {}",
+            names(&installed)
+        )));
+    }
+    Ok(installed.pop().map(|(_, dir)| dir))
 }
 
 /// A name is a path where there is something at that path, or where it could be nothing else.

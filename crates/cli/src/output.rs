@@ -3,11 +3,12 @@
 //! Data goes to standard output; when its reader goes away, that is an error which ends the program quietly. Everything else goes
 //! to standard error, and nobody minds if that is closed.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use ouzel_storage::StorageError;
 use serde::Serialize;
 
 use crate::exit::{CliError, usage};
@@ -74,4 +75,56 @@ pub fn utf8(bytes: Vec<u8>, name: &str) -> anyhow::Result<String> {
         let at = error.utf8_error().valid_up_to();
         usage(format!("{name}: byte {at} is not UTF-8; give UTF-8 text"))
     })
+}
+
+/// A file that is written under another name and renamed when it is complete: half of it would be of no use to anyone.
+pub struct NewFile {
+    file: BufWriter<File>,
+    path: PathBuf,
+    partial: PathBuf,
+    is_complete: bool,
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+impl NewFile {
+    /// Begins the file at `path`, which stays as it is until [`NewFile::finish`].
+    pub fn create(path: &Path) -> anyhow::Result<NewFile> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = File::create(&partial)
+            .map_err(|source| StorageError::io("creating", &partial, source))?;
+        Ok(NewFile {
+            file: BufWriter::with_capacity(1 << 20, file),
+            path: path.to_owned(),
+            partial,
+            is_complete: false,
+        })
+    }
+
+    /// Appends bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        let result = self.file.write_all(bytes);
+        result.map_err(|source| StorageError::io("writing", &self.partial, source).into())
+    }
+
+    /// Makes the file durable and gives it its name.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        let flushed = self
+            .file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all());
+        flushed.map_err(|source| StorageError::io("writing", &self.partial, source))?;
+        fs::rename(&self.partial, &self.path)
+            .map_err(|source| StorageError::io("renaming", &self.partial, source))?;
+        self.is_complete = true;
+        Ok(())
+    }
 }

@@ -80,9 +80,9 @@ fn memory_note_for(model: &Model, options: &Options, free: u64) -> Option<String
             "the session takes {total} of memory and {free_text} is free: {advice}"
         ));
     }
-    let n_experts = (model.config().n_experts * model.config().n_layers()) as u64;
+    let n_experts = model.config().n_experts * model.config().n_layers();
     let is_limited =
-        options.slots.is_none() && options.memory.is_none() && budget.total_slots() < n_experts;
+        options.slots.is_none() && options.memory.is_none() && budget.slots < n_experts;
     if !is_limited || free / MUCH_MORE < budget.memory_bytes {
         return None;
     }
@@ -97,8 +97,8 @@ fn memory_note_for(model: &Model, options: &Options, free: u64) -> Option<String
     Some(format!(
         "the session takes {total} of memory and {free_text} is free: --memory {}GiB would keep {} of {n_experts} experts in memory instead of {}",
         memory >> 30,
-        larger.total_slots(),
-        budget.total_slots()
+        larger.slots,
+        budget.slots
     ))
 }
 

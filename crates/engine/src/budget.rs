@@ -3,6 +3,7 @@
 //! Pure arithmetic over the configuration and the options. A budget that is too small is refused together with the smallest one
 //! that would do. The table it makes is the one that `inspect --memory` prints.
 
+use crate::blocks::BlockShape;
 use crate::config::Config;
 use crate::kv::KvCache;
 use crate::{EngineError, Options};
@@ -14,12 +15,18 @@ pub const DEFAULT_CONTEXT_TOKENS: usize = 4096;
 /// Program text and data, thread stacks and allocator slack, in bytes. Measured on x86-64 Linux with the demo model: peak
 /// resident memory less every other line of the table was 11 MiB.
 const PROGRAM_BYTES: u64 = 16 << 20;
-/// Rows that go through attention and the shared expert together: enough that a matmul reuses each unpacked weight.
-const BLOCK_ROWS: usize = 128;
-/// The share of the budget that prefill activations may take where the caller names no chunk.
-const CHUNK_SHARE: u64 = 50;
-/// The longest chunk chosen without being asked.
-const MAX_DEFAULT_CHUNK: usize = 512;
+/// Rows of a prompt that need no block of the arena: a short follow-up takes nothing from the slots.
+const OWN_ROWS: usize = 32;
+/// Of the blocks that are left for slots at a full context, the share that a default chunk may borrow.
+const CHUNK_SHARE: usize = 2;
+/// The longest chunk chosen without being asked: beyond it an expert's bytes are long paid for.
+const MAX_DEFAULT_CHUNK: usize = 8192;
+/// The longest chunk where slots are asked for and it is not: its memory comes on top of theirs.
+const CHUNK_BESIDE_SLOTS: usize = 512;
+/// Buffers of the residual's width that grow with the chunk.
+pub const CHUNK_BUFFERS: usize = 4;
+/// Words that the routing of a chunk keeps for each choice.
+const ROUTING_WORDS: usize = 3;
 /// int8 planes of the activations that enter a down projection: the GeGLU product spans too many magnitudes for one.
 pub const DOWN_PLANES: usize = 2;
 /// Rows of one expert that are computed together.
@@ -45,27 +52,28 @@ pub struct Budget {
     pub memory_bytes: u64,
     /// The smallest budget with which the same context and chunk would run.
     pub smallest_bytes: u64,
-    /// Retained expert slots of each layer.
-    pub slots: Vec<u32>,
-    /// Buffers shared by all layers for experts that are not retained.
-    pub transit_slots: usize,
+    /// Retained expert slots of all layers at a full context.
+    pub slots: usize,
+    /// Retained expert slots of all layers while the context is empty.
+    pub slots_at_start: usize,
+    /// The most retained slots that one layer may have.
+    pub max_slots_a_layer: usize,
+    /// How the arena is cut.
+    pub blocks: BlockShape,
+    /// Blocks of the arena: transit set, slots, KV cache, and what a chunk borrows.
+    pub arena_blocks: usize,
+    /// Blocks shared by all layers for experts that are not retained.
+    pub transit_blocks: usize,
     /// Tokens of context.
     pub context: usize,
     /// Prompt tokens that go through a layer together.
     pub chunk: usize,
-    /// Rows of a block within the chunk.
-    pub block: usize,
+    /// Rows for which the buffers of the chunk hold memory of their own.
+    pub own_rows: usize,
     /// Computing threads.
     pub threads: usize,
     /// Rows of logits held at once.
     pub logits_rows: usize,
-}
-
-impl Budget {
-    /// Retained expert slots of all layers.
-    pub fn total_slots(&self) -> u64 {
-        self.slots.iter().map(|&n| u64::from(n)).sum()
-    }
 }
 
 /// What the files of a model weigh.
@@ -86,61 +94,210 @@ pub fn plan_budget(
     model: ModelBytes,
     options: &Options,
 ) -> Result<Budget, EngineError> {
+    let precision = options.precision;
+    let blocks = BlockShape::new(config, model.expert_stride, precision);
     let memory_bytes = options.memory.unwrap_or(DEFAULT_MEMORY_BYTES);
     let context = context_tokens(config, options)?;
-    let chunk = chunk_tokens(config, options, memory_bytes, context)?;
-    let block = chunk.min(BLOCK_ROWS);
-    let logits_rows = (options.logits_rows.max(1) as usize).min(block);
+    let own_rows = OWN_ROWS.min(context).min(blocks.block_rows);
+    let logits_rows = (options.logits_rows.max(1) as usize).min(blocks.block_rows);
     let threads = threads(options)?;
-    let transit_slots = config.experts_per_token;
 
     let mut lines = vec![
         line("resident weights", model.resident),
         line(
-            format!("KV cache, {context} tokens"),
-            KvCache::bytes(config, options.precision, context),
-        ),
-        line(
-            format!("activations, chunk of {chunk}"),
-            chunk as u64 * chunk_row_bytes(config)
-                + block_bytes(config, block)
-                + KvCache::staging_bytes(config, options.precision, block),
+            "activations",
+            (own_rows * chunk_row_bytes(config)) as u64
+                + block_bytes(config, blocks.block_rows)
+                + KvCache::staging_bytes(config, precision, blocks.block_rows),
         ),
         line(
             "attention partials",
-            4 * partials_len(config, context, block) as u64,
+            4 * partials_len(config, context, blocks.block_rows) as u64,
         ),
         line("logits", 4 * logits_rows as u64 * config.vocab_size as u64),
         line("tokenizer and sampler", options.reserved_bytes),
         line("program and stacks", PROGRAM_BYTES),
-        line(
-            format!("transit slots, {transit_slots}"),
-            transit_slots as u64 * model.expert_stride,
-        ),
     ];
-    let smallest_bytes: u64 = lines.iter().map(|line| line.bytes).sum();
-    let slots = slots(config, model, options, memory_bytes, smallest_bytes)?;
-    let n_slots: u64 = slots.iter().map(|&n| u64::from(n)).sum();
+    let fixed: u64 = lines.iter().map(|line| line.bytes).sum();
+    let arena = ArenaPlan {
+        config,
+        blocks: &blocks,
+        options,
+        memory: memory_bytes,
+        fixed,
+        context,
+        own_rows,
+    }
+    .plan()?;
+    lines.extend(arena.lines(context, &blocks));
     lines.push(line(
-        format!(
-            "retained slots, {n_slots} over {} layers",
-            config.n_layers()
-        ),
-        n_slots * model.expert_stride,
+        format!("routing, chunk of {}", arena.chunk),
+        routing_bytes(config, arena.chunk),
     ));
     Ok(Budget {
         total_bytes: lines.iter().map(|line| line.bytes).sum(),
         lines,
         memory_bytes,
-        smallest_bytes,
-        slots,
-        transit_slots,
+        smallest_bytes: fixed
+            + routing_bytes(config, own_rows)
+            + (arena.transit + arena.kv) as u64 * blocks.bytes as u64,
+        slots: arena.slots,
+        slots_at_start: (arena.slots + arena.spare + arena.kv)
+            .min(arena.max_slots_a_layer * config.n_layers()),
+        max_slots_a_layer: arena.max_slots_a_layer,
+        blocks,
+        arena_blocks: arena.blocks(),
+        transit_blocks: arena.transit,
         context,
-        chunk,
-        block,
+        chunk: arena.chunk,
+        own_rows,
         threads,
         logits_rows,
     })
+}
+
+/// How many blocks of the arena are for what.
+struct Arena {
+    transit: usize,
+    kv: usize,
+    /// Retained at a full context.
+    slots: usize,
+    /// Beyond what slots may use, for the chunk.
+    spare: usize,
+    max_slots_a_layer: usize,
+    chunk: usize,
+}
+
+impl Arena {
+    fn blocks(&self) -> usize {
+        self.transit + self.kv + self.slots + self.spare
+    }
+
+    fn lines(&self, context: usize, blocks: &BlockShape) -> Vec<BudgetLine> {
+        let block = |what: String, n: usize| line(what, n as u64 * blocks.bytes as u64);
+        let mut lines = vec![
+            block(
+                format!("transit set, {} experts", self.transit),
+                self.transit,
+            ),
+            block(
+                format!("KV cache, {context} tokens, {} blocks", self.kv),
+                self.kv,
+            ),
+        ];
+        if self.spare > 0 {
+            lines.push(block(format!("chunk of {}", self.chunk), self.spare));
+        }
+        lines.push(block(format!("expert slots, {}", self.slots), self.slots));
+        lines
+    }
+}
+
+/// What the arena is planned from.
+struct ArenaPlan<'a> {
+    config: &'a Config,
+    blocks: &'a BlockShape,
+    options: &'a Options,
+    memory: u64,
+    /// Bytes of the lines that are planned already.
+    fixed: u64,
+    context: usize,
+    own_rows: usize,
+}
+
+impl ArenaPlan<'_> {
+    /// Divides what the fixed lines leave: transit set and KV cache first, the rest to the slots, from which a chunk borrows.
+    fn plan(&self) -> Result<Arena, EngineError> {
+        let config = self.config;
+        let chunk = match self.options.chunk {
+            Some(asked) => Some(in_range("--chunk", asked, 1, config.max_position)?),
+            None => None,
+        };
+        match self.options.slots {
+            Some(asked) => self.with_slots(in_range("--slots", asked, 0, config.n_experts)?, chunk),
+            None => self.with_rest(chunk),
+        }
+    }
+
+    /// Slots that were asked for are kept at every context, so what a chunk borrows comes on top.
+    fn with_slots(&self, each: usize, chunk: Option<usize>) -> Result<Arena, EngineError> {
+        let chunk = chunk.unwrap_or(CHUNK_BESIDE_SLOTS).min(self.context);
+        let arena = Arena {
+            transit: self.transit(),
+            kv: self.kv(),
+            slots: each * self.config.n_layers(),
+            spare: self.chunk_blocks(chunk),
+            max_slots_a_layer: each,
+            chunk,
+        };
+        // They outweigh a budget that was not asked for.
+        if self.options.memory.is_some() && self.available(chunk) < arena.blocks() {
+            let advice =
+                "give a larger --memory, or fewer --slots, or less --max-context or --chunk";
+            return Err(self.too_small(arena.blocks(), chunk, advice));
+        }
+        Ok(arena)
+    }
+
+    fn with_rest(&self, chunk: Option<usize>) -> Result<Arena, EngineError> {
+        let all = self.config.n_layers() * self.config.n_experts;
+        let needed = self.transit() + self.kv();
+        let rest = |chunk| self.available(chunk).checked_sub(needed);
+        let chunk = chunk.unwrap_or_else(|| {
+            let to_borrow = rest(self.own_rows).unwrap_or(0).min(all) / CHUNK_SHARE;
+            let rows = to_borrow / CHUNK_BUFFERS * self.blocks.chunk_rows;
+            rows.clamp(self.own_rows, MAX_DEFAULT_CHUNK)
+        });
+        let chunk = chunk.min(self.context);
+        let borrowed = self.chunk_blocks(chunk);
+        match rest(chunk) {
+            Some(rest) if rest >= borrowed => Ok(Arena {
+                transit: self.transit(),
+                kv: self.kv(),
+                slots: rest.min(all),
+                spare: (rest - rest.min(all)).min(borrowed),
+                max_slots_a_layer: self.config.n_experts,
+                chunk,
+            }),
+            _ => {
+                let advice = "give a larger --memory, or less --max-context or --chunk";
+                Err(self.too_small(needed + borrowed, chunk, advice))
+            }
+        }
+    }
+
+    fn transit(&self) -> usize {
+        self.config.experts_per_token
+    }
+
+    fn kv(&self) -> usize {
+        self.blocks
+            .kv_blocks(self.config, self.options.precision, self.context)
+    }
+
+    /// Blocks that a chunk borrows.
+    fn chunk_blocks(&self, chunk: usize) -> usize {
+        if chunk <= self.own_rows {
+            return 0;
+        }
+        self.blocks.chunk_blocks(CHUNK_BUFFERS, chunk)
+    }
+
+    /// Blocks that the budget leaves room for.
+    fn available(&self, chunk: usize) -> usize {
+        let fixed = self.fixed + routing_bytes(self.config, chunk);
+        (self.memory.saturating_sub(fixed) / self.blocks.bytes as u64) as usize
+    }
+
+    fn too_small(&self, n_blocks: usize, chunk: usize, advice: &str) -> EngineError {
+        EngineError::Budget {
+            needed: self.fixed
+                + routing_bytes(self.config, chunk)
+                + (n_blocks * self.blocks.bytes) as u64,
+            budget: self.memory,
+            advice: advice.to_owned(),
+        }
+    }
 }
 
 fn line(what: impl Into<String>, bytes: u64) -> BudgetLine {
@@ -155,21 +312,6 @@ fn context_tokens(config: &Config, options: &Options) -> Result<usize, EngineErr
         return Ok(DEFAULT_CONTEXT_TOKENS.min(config.max_position));
     };
     in_range("--max-context", asked, 1, config.max_position)
-}
-
-fn chunk_tokens(
-    config: &Config,
-    options: &Options,
-    memory: u64,
-    context: usize,
-) -> Result<usize, EngineError> {
-    if let Some(asked) = options.chunk {
-        return Ok(in_range("--chunk", asked, 1, config.max_position)?.min(context));
-    }
-    let affordable = memory / CHUNK_SHARE / chunk_row_bytes(config);
-    Ok((affordable as usize)
-        .clamp(16, MAX_DEFAULT_CHUNK)
-        .min(context))
 }
 
 fn threads(options: &Options) -> Result<usize, EngineError> {
@@ -195,52 +337,20 @@ fn in_range(
     })
 }
 
-fn slots(
-    config: &Config,
-    model: ModelBytes,
-    options: &Options,
-    memory: u64,
-    fixed: u64,
-) -> Result<Vec<u32>, EngineError> {
-    let n_layers = config.n_layers();
-    if fixed > memory {
-        return Err(EngineError::Budget {
-            needed: fixed,
-            budget: memory,
-            advice: "give a larger --memory, or less --max-context or --chunk".to_owned(),
-        });
-    }
-    if let Some(asked) = options.slots {
-        let each = in_range("--slots", asked, 0, config.n_experts)? as u64;
-        let needed = fixed + each * n_layers as u64 * model.expert_stride;
-        // Slots that were asked for outweigh a budget that was not.
-        if options.memory.is_some() && needed > memory {
-            return Err(EngineError::Budget {
-                needed,
-                budget: memory,
-                advice: format!("give a larger --memory or fewer --slots than {asked}"),
-            });
-        }
-        return Ok(vec![asked; n_layers]);
-    }
-    let total =
-        ((memory - fixed) / model.expert_stride).min((n_layers * config.n_experts) as u64) as usize;
-    Ok((0..n_layers)
-        .map(|l| (total / n_layers + usize::from(l < total % n_layers)) as u32)
-        .collect())
+/// Bytes of one row of the buffers that grow with the chunk.
+fn chunk_row_bytes(config: &Config) -> usize {
+    4 * CHUNK_BUFFERS * config.hidden_size
 }
 
-/// Bytes of one row of everything that grows with the chunk: four buffers of the residual stream's width, each chosen expert's
-/// output, and the routing.
-fn chunk_row_bytes(config: &Config) -> u64 {
-    let k = config.experts_per_token as u64;
-    let hidden = config.hidden_size as u64;
-    4 * (4 + k) * hidden + 5 * 4 * k
+/// Bytes of the choices of a chunk and of their grouping by expert.
+fn routing_bytes(config: &Config, chunk: usize) -> u64 {
+    (4 * ROUTING_WORDS * chunk * config.experts_per_token) as u64
 }
 
 /// Bytes of the buffers that hold one block, and of those that one expert computes in.
 fn block_bytes(config: &Config, block: usize) -> u64 {
-    let expert = 4 * EXPERT_ROWS * (config.hidden_size + 2 * config.expert_intermediate);
+    let rows = EXPERT_ROWS.max(config.experts_per_token);
+    let expert = 4 * rows * (2 * config.hidden_size + 2 * config.expert_intermediate);
     let quantized =
         ouzel_kernels::QuantRows::bytes(block.max(EXPERT_ROWS), max_width(config), DOWN_PLANES);
     (4 * block * block_width(config) + expert + quantized) as u64

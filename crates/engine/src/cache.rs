@@ -83,7 +83,7 @@ impl LayerCache {
         assert!(experts_per_token > 0, "a token chooses at least one expert");
         LayerCache {
             experts_per_token,
-            slots: vec![None; n_slots],
+            slots: slots_with_room(n_slots, n_experts),
             slot_of: vec![None; n_experts],
             counts: vec![0.0; n_experts],
             n_tokens: 0,
@@ -137,6 +137,31 @@ impl LayerCache {
     /// Frees the slot of an expert that was planned but could not be read.
     pub fn forget(&mut self, slot: SlotId) {
         self.evict(slot);
+    }
+
+    /// One more slot, free, with the highest number.
+    pub fn add_slot(&mut self) {
+        self.slots.push(None);
+    }
+
+    /// Gives up the slot that is worth least: a free one, else that of the lowest (count, last use). The highest slot takes its
+    /// number. Must not be called between a plan and its end; `None` where there is no slot.
+    pub fn remove_slot(&mut self) -> Option<SlotId> {
+        let worth = |slot: &Option<Resident>| {
+            slot.map(|resident| (self.counts[resident.expert.index()], resident.last_use))
+        };
+        let (least, _) = self.slots.iter().enumerate().min_by(|(_, a), (_, b)| {
+            worth(a)
+                .partial_cmp(&worth(b))
+                .expect("counts are sums of finite numbers")
+        })?;
+        let removed = SlotId(least as u32);
+        self.evict(removed);
+        self.slots.swap_remove(least);
+        if let Some(Some(moved)) = self.slots.get(least) {
+            self.slot_of[moved.expert.index()] = Some(removed);
+        }
+        Some(removed)
     }
 
     /// Counts the choices of a chunk as if its tokens had spread them evenly, so that long chunks and short ones leave nearly the
@@ -196,6 +221,13 @@ impl LayerCache {
             self.slot_of[resident.expert.index()] = None;
         }
     }
+}
+
+/// `n_slots` free slots, and room for one an expert, so that slots can come and go without an allocation.
+fn slots_with_room(n_slots: usize, n_experts: usize) -> Vec<Option<Resident>> {
+    let mut slots = Vec::with_capacity(n_slots.max(n_experts));
+    slots.resize(n_slots, None);
+    slots
 }
 
 /// What is left of a count after `n_tokens` more, and what one choice among them counts for at their end on average.

@@ -4,15 +4,17 @@
 //! checker without copies. Work is split over output rows or over tokens. After `new` nothing here allocates.
 
 mod attention;
+mod buffer;
 mod experts;
 mod rotary;
 mod routes;
 
 use std::sync::Arc;
 
-use ouzel_kernels::{self as kernels, Columns, Isa, QuantMatrix, QuantRows};
+use ouzel_kernels::{self as kernels, Columns, Isa, Pool, QuantMatrix, QuantRows};
 
 use self::attention::AttentionScratch;
+use self::buffer::Buffer;
 use self::experts::ExpertScratch;
 use self::rotary::Rotary;
 use self::routes::Routes;
@@ -20,7 +22,6 @@ use crate::budget::{Budget, DOWN_PLANES, EXPERT_ROWS, max_width};
 use crate::config::Config;
 use crate::kv::KvCache;
 use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
-use crate::parallel::{for_each_chunk, for_each_column_range};
 use crate::store::ExpertStore;
 use crate::weights::Weights;
 use crate::{EngineError, LayerId, Precision, Stats, TokenId};
@@ -30,10 +31,11 @@ pub struct Cpu {
     config: Arc<Config>,
     isa: Isa,
     precision: Precision,
-    n_threads: usize,
+    pool: Pool,
     block_rows: usize,
+    own_rows: usize,
     weights: Weights,
-    buffers: [Vec<f32>; Buf::COUNT],
+    buffers: [Buffer; Buf::COUNT],
     quantized: QuantRows,
     rotary: Rotary,
     kv: KvCache,
@@ -42,6 +44,24 @@ pub struct Cpu {
     store: ExpertStore,
     experts: ExpertScratch,
 }
+
+/// Every buffer, in the order of its number.
+const ALL: [Buf; Buf::COUNT] = [
+    Buf::Hidden,
+    Buf::ExpertInput,
+    Buf::RoutedOut,
+    Buf::SharedOut,
+    Buf::Normed,
+    Buf::Query,
+    Buf::Key,
+    Buf::Value,
+    Buf::Attended,
+    Buf::Projected,
+    Buf::Gate,
+    Buf::Up,
+    Buf::RouterLogits,
+    Buf::Logits,
+];
 
 /// The input of a matrix: as it is, or quantized.
 #[derive(Clone, Copy)]
@@ -59,34 +79,66 @@ impl Cpu {
         budget: &Budget,
         weights: Weights,
         store: ExpertStore,
+        pool: Pool,
     ) -> Cpu {
-        let rows = budget.block.max(EXPERT_ROWS);
+        let rows = budget.blocks.block_rows.max(EXPERT_ROWS);
         Cpu {
             isa,
             precision,
-            n_threads: budget.threads,
-            block_rows: budget.block,
+            pool,
+            block_rows: budget.blocks.block_rows,
+            own_rows: budget.own_rows,
             weights,
-            buffers: std::array::from_fn(|i| vec![0.0; buffer_len(&config, budget, i)]),
+            buffers: std::array::from_fn(|i| buffer(&config, budget, i)),
             quantized: QuantRows::new(rows, max_width(&config), DOWN_PLANES),
-            rotary: Rotary::new(&config, budget.block),
-            kv: KvCache::new(&config, precision, budget.context, budget.block),
+            rotary: Rotary::new(&config, budget.blocks.block_rows),
+            kv: KvCache::new(&config, precision, budget.context, budget.blocks),
             attention: AttentionScratch::new(&config, budget),
             routes: Routes::new(&config, budget.chunk),
             store,
-            experts: ExpertScratch::new(&config, budget.chunk),
+            experts: ExpertScratch::new(&config),
             config,
         }
     }
 
     /// The rows of a buffer, `[rows.n, width]`, for layer `l` (the width of the heads depends on it).
     pub fn rows(&self, buf: Buf, l: LayerId, rows: Rows) -> &[f32] {
-        &self.buffers[buf as usize][span(buf, self.width(buf, l), rows)]
+        self.buffers[buf as usize].rows(span(buf, rows), self.width(buf, l))
     }
 
     /// The experts of a row of the chunk and their weights, by descending score.
     pub fn routes(&self, row: usize) -> (&[u32], &[f32]) {
         self.routes.of_row(row)
+    }
+
+    /// Makes room for `n_rows` more tokens at `position`: the KV cache grows, and a long chunk borrows memory for its rows.
+    pub fn reserve(&mut self, position: usize, n_rows: usize) {
+        let (store, own_rows) = (&mut self.store, self.own_rows);
+        self.kv.grow(position + n_rows, || store.lend());
+        if n_rows > own_rows {
+            for buffer in chunk_buffers(&mut self.buffers) {
+                buffer.grow(n_rows, || store.lend());
+            }
+        }
+    }
+
+    /// Gives back what chunks borrowed. What their rows held is lost.
+    pub fn return_chunk(&mut self) {
+        let store = &mut self.store;
+        for buffer in chunk_buffers(&mut self.buffers) {
+            buffer.shrink(|block| store.give_back(block));
+        }
+    }
+
+    /// Forgets every token.
+    pub fn clear(&mut self) {
+        let store = &mut self.store;
+        self.kv.clear(|block| store.give_back(block));
+    }
+
+    /// Retained expert slots of all layers, now.
+    pub fn n_slots(&self) -> usize {
+        self.store.slots_of_layers().sum()
     }
 
     /// Adds what the expert store counted to `stats`.
@@ -101,7 +153,7 @@ impl Cpu {
     /// `y = W x` over `n` rows, the output rows split over the threads.
     fn project(&self, w: &QuantMatrix<'_>, x: Input<'_>, n: usize, y: &mut [f32]) {
         let y = Columns::new(y, n, w.n_out);
-        for_each_column_range(y, self.n_threads, &|range, y| {
+        self.pool.for_each_column_range(y, &|range, y| {
             let w = w.rows(range);
             match x {
                 Input::F32(x) => kernels::matmul(self.isa, &w, x, y),
@@ -121,14 +173,10 @@ impl Cpu {
         let width = self.width(buf, l);
         let mut y = std::mem::take(&mut self.buffers[buf as usize]);
         let this = &*self;
-        for_each_chunk(
-            &mut y[span(buf, width, rows)],
-            width,
-            self.n_threads.min(rows.n),
-            &|i, row| {
-                f(this, i, row);
-            },
-        );
+        this.pool
+            .for_each_chunk(y.rows_mut(span(buf, rows), width), width, &|i, row| {
+                f(this, i, row)
+            });
         self.buffers[buf as usize] = y;
     }
 
@@ -146,10 +194,10 @@ fn planes(matrix: Matrix) -> usize {
     }
 }
 
-/// Where the rows of a buffer lie in it.
-fn span(buf: Buf, width: usize, rows: Rows) -> std::ops::Range<usize> {
+/// Which rows of a buffer hold rows of the chunk.
+fn span(buf: Buf, rows: Rows) -> std::ops::Range<usize> {
     let start = if buf.spans_chunk() { rows.start } else { 0 };
-    start * width..(start + rows.n) * width
+    start..start + rows.n
 }
 
 fn width(config: &Config, buf: Buf, l: LayerId) -> usize {
@@ -169,36 +217,30 @@ fn width(config: &Config, buf: Buf, l: LayerId) -> usize {
     }
 }
 
-fn buffer_len(config: &Config, budget: &Budget, index: usize) -> usize {
-    const ALL: [Buf; Buf::COUNT] = [
-        Buf::Hidden,
-        Buf::ExpertInput,
-        Buf::RoutedOut,
-        Buf::SharedOut,
-        Buf::Normed,
-        Buf::Query,
-        Buf::Key,
-        Buf::Value,
-        Buf::Attended,
-        Buf::Projected,
-        Buf::Gate,
-        Buf::Up,
-        Buf::RouterLogits,
-        Buf::Logits,
-    ];
+fn chunk_buffers(buffers: &mut [Buffer; Buf::COUNT]) -> impl Iterator<Item = &mut Buffer> {
+    let spans = buffers.iter_mut().zip(ALL);
+    spans.filter_map(|(buffer, buf)| buf.spans_chunk().then_some(buffer))
+}
+
+fn buffer(config: &Config, budget: &Budget, index: usize) -> Buffer {
     let buf = ALL[index];
     debug_assert_eq!(buf as usize, index);
     let rows = match buf {
         Buf::Logits => budget.logits_rows,
-        _ if buf.spans_chunk() => budget.chunk,
-        _ => budget.block,
+        _ if buf.spans_chunk() => budget.own_rows,
+        _ => budget.blocks.block_rows,
     };
     let width = config
         .layer_ids()
         .map(|l| width(config, buf, l))
         .max()
         .unwrap_or(0);
-    rows * width
+    let borrowed = if buf.spans_chunk() {
+        budget.blocks.chunk_blocks(1, budget.chunk)
+    } else {
+        0
+    };
+    Buffer::new(rows * width, borrowed, budget.blocks.chunk_rows)
 }
 
 impl Ops for Cpu {
@@ -235,24 +277,18 @@ impl Ops for Cpu {
         }
         let width = self.width(x, layer);
         let input = std::mem::take(&mut self.buffers[x as usize]);
-        let start = span(x, width, rows).start;
+        let input_rows = input.rows(span(x, rows), width);
         self.for_each_row(y, layer, rows, &|this, i, row| {
             let weight = Some(this.weights.norm(layer, op.weight));
-            let from = start + i * width;
-            kernels::rms_norm(
-                this.isa,
-                &input[from..from + width],
-                weight,
-                this.config.rms_norm_eps,
-                row,
-            );
+            let x = &input_rows[i * width..(i + 1) * width];
+            kernels::rms_norm(this.isa, x, weight, this.config.rms_norm_eps, row);
         });
         self.buffers[x as usize] = input;
     }
 
     fn matmul(&mut self, op: MatMul<'_>) {
         let x = std::mem::take(&mut self.buffers[op.x as usize]);
-        let x_rows = &x[span(op.x, self.width(op.x, op.layer), op.rows)];
+        let x_rows = x.rows(span(op.x, op.rows), self.width(op.x, op.layer));
         let mut quantized_planes = 0;
         for &(matrix, out) in op.outputs {
             let exact = self.precision == Precision::Exact || matrix == Matrix::Router;
@@ -273,12 +309,11 @@ impl Ops for Cpu {
                 Input::I8(&self.quantized)
             };
             let mut y = std::mem::take(&mut self.buffers[out as usize]);
-            let range = span(out, self.width(out, op.layer), op.rows);
             self.project(
                 &self.matrix(op.layer, matrix),
                 input,
                 op.rows.n,
-                &mut y[range],
+                y.rows_mut(span(out, op.rows), self.width(out, op.layer)),
             );
             self.buffers[out as usize] = y;
         }
@@ -323,15 +358,16 @@ impl Ops for Cpu {
         let first = LayerId(0);
         let width = self.width(Buf::Gate, first);
         let up = std::mem::take(&mut self.buffers[Buf::Up as usize]);
+        let up_rows = up.rows(span(Buf::Up, rows), width);
         self.for_each_row(Buf::Gate, first, rows, &|this, i, row| {
-            kernels::geglu(this.isa, row, &up[i * width..(i + 1) * width]);
+            kernels::geglu(this.isa, row, &up_rows[i * width..(i + 1) * width]);
         });
         self.buffers[Buf::Up as usize] = up;
     }
 
     fn route(&mut self, l: LayerId, rows: Rows) {
-        let scores = &self.buffers[Buf::RouterLogits as usize];
         let n_experts = self.config.n_experts;
+        let scores = self.buffers[Buf::RouterLogits as usize].rows(0..rows.n, n_experts);
         let scale = self.weights.per_expert_scale(l);
         for i in 0..rows.n {
             self.routes.choose(
@@ -347,36 +383,31 @@ impl Ops for Cpu {
         self.store.request(l, &self.routes.groups().experts)
     }
 
-    fn expert_ffn(&mut self, l: LayerId, rows: Rows) -> Result<(), EngineError> {
-        self.compute_experts(l, rows)
+    fn expert_ffn(&mut self, _: LayerId, rows: Rows) -> Result<(), EngineError> {
+        self.compute_experts(rows)
     }
 
     fn layer_scale(&mut self, l: LayerId, x: Buf, rows: Rows) {
-        let range = span(x, self.width(x, l), rows);
+        let width = self.width(x, l);
         let factor = self.weights.layer_scalar(l);
-        kernels::scale(self.isa, &mut self.buffers[x as usize][range], factor);
+        let rows = self.buffers[x as usize].rows_mut(span(x, rows), width);
+        kernels::scale(self.isa, rows, factor);
     }
 
     fn head(&mut self, rows: Rows) {
         let width = self.config.hidden_size;
         let first = LayerId(0);
         let hidden = std::mem::take(&mut self.buffers[Buf::Hidden as usize]);
-        let start = span(Buf::Hidden, width, rows).start;
+        let hidden_rows = hidden.rows(span(Buf::Hidden, rows), width);
         self.for_each_row(Buf::Normed, first, rows, &|this, i, row| {
-            let from = start + i * width;
             let weight = Some(this.weights.final_norm());
-            kernels::rms_norm(
-                this.isa,
-                &hidden[from..from + width],
-                weight,
-                this.config.rms_norm_eps,
-                row,
-            );
+            let x = &hidden_rows[i * width..(i + 1) * width];
+            kernels::rms_norm(this.isa, x, weight, this.config.rms_norm_eps, row);
         });
         self.buffers[Buf::Hidden as usize] = hidden;
 
         let normed = std::mem::take(&mut self.buffers[Buf::Normed as usize]);
-        let x = &normed[..rows.n * width];
+        let x = normed.rows(0..rows.n, width);
         let input = match self.precision {
             Precision::Exact => Input::F32(x),
             Precision::Fast => {
@@ -389,7 +420,7 @@ impl Ops for Cpu {
             &self.weights.embedding(),
             input,
             rows.n,
-            &mut logits[..rows.n * self.config.vocab_size],
+            logits.rows_mut(0..rows.n, self.config.vocab_size),
         );
         self.buffers[Buf::Logits as usize] = logits;
         self.buffers[Buf::Normed as usize] = normed;
@@ -405,8 +436,8 @@ impl Cpu {
         let width = self.width(x, l);
         debug_assert_eq!(width, self.width(y, l));
         let input = std::mem::take(&mut self.buffers[x as usize]);
-        let to = &mut self.buffers[y as usize][span(y, width, rows)];
-        f(to, &input[span(x, width, rows)]);
+        let to = self.buffers[y as usize].rows_mut(span(y, rows), width);
+        f(to, input.rows(span(x, rows), width));
         self.buffers[x as usize] = input;
     }
 }

@@ -1,85 +1,58 @@
 //! Keys and values of the tokens so far.
 //!
-//! A sliding layer keeps exactly its window in a ring, a full layer every position. The block under way waits in one staging
-//! buffer that all layers share: its queries must still see the rows that its own keys will overwrite, so they enter
-//! the cache after attention. Where a key lies never shows in a result: attention is told absolute positions.
+//! A sliding layer keeps exactly its window in a ring, a full layer every position. Both lie in pages, several to a block of the
+//! arena, which the cache takes as the context grows and gives back when it is cleared. The block of tokens under way waits in one
+//! staging buffer that all layers share: its queries must still see the rows that its own keys will overwrite, so they
+//! enter the cache after attention. Where a key lies never shows in a result: attention is told absolute positions.
 
 use std::ops::Range;
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use half::f16;
-use ouzel_kernels::{Isa, KvRows, KvSegment};
+use ouzel_kernels::{Isa, KEY_BLOCK, KvRows, KvSegment};
+use ouzel_storage::Region;
 
+use crate::blocks::{BlockShape, element_bytes};
+use crate::budget::SPAN;
 use crate::config::{Config, LayerKind, LayerShape};
 use crate::{LayerId, Precision};
 
-/// A run of positions lies in at most three pieces: two of the ring, one of the staging buffer.
-const MAX_SEGMENTS: usize = 3;
+/// A span of positions lies in at most so many pieces: its pages, one more at each end and where the ring closes, and the staged rows.
+const MAX_SEGMENTS: usize = SPAN / KEY_BLOCK + 4;
 
-/// Rows of one precision.
-#[derive(Debug)]
-enum Store {
-    F32(Vec<f32>),
-    F16(Vec<f16>),
-}
-
-impl Store {
-    fn new(precision: Precision, len: usize) -> Store {
-        match precision {
-            Precision::Exact => Store::F32(vec![0.0; len]),
-            Precision::Fast => Store::F16(vec![f16::ZERO; len]),
-        }
-    }
-
-    fn rows(&self, range: Range<usize>) -> KvRows<'_> {
-        match self {
-            Store::F32(values) => KvRows::F32(&values[range]),
-            Store::F16(values) => KvRows::F16(&values[range]),
-        }
-    }
-
-    fn write(&mut self, isa: Isa, start: usize, values: &[f32]) {
-        match self {
-            Store::F32(store) => store[start..start + values.len()].copy_from_slice(values),
-            Store::F16(store) => {
-                ouzel_kernels::to_f16(isa, values, &mut store[start..start + values.len()])
-            }
-        }
-    }
-
-    fn copy_from(&mut self, start: usize, other: &Store, range: Range<usize>) {
-        match (self, other) {
-            (Store::F32(to), Store::F32(from)) => {
-                to[start..start + range.len()].copy_from_slice(&from[range])
-            }
-            (Store::F16(to), Store::F16(from)) => {
-                to[start..start + range.len()].copy_from_slice(&from[range])
-            }
-            _ => unreachable!("a cache and its staging buffer have one precision"),
-        }
-    }
-}
-
+/// The bytes of one layer's cache as a list of pages.
 #[derive(Debug)]
 struct LayerKv {
     shape: LayerShape,
     /// Rows that the layer keeps.
     capacity: usize,
-    /// `[n_kv_heads, capacity, head_dim]`.
-    keys: Store,
-    /// `[n_kv_heads, capacity, head_dim]`.
-    values: Store,
+    /// Rows of a page, which is `[2, n_kv_heads, page_rows, head_dim]`: keys, then values.
+    page_rows: usize,
+    /// Pages in order of position.
+    pages: Vec<u32>,
 }
 
 /// The keys and values of one session.
 #[derive(Debug)]
 pub struct KvCache {
+    precision: Precision,
+    blocks_shape: BlockShape,
     layers: Vec<LayerKv>,
-    /// The block under way, `[n_kv_heads, n, head_dim]`.
-    staged_keys: Store,
-    staged_values: Store,
+    /// Page p is the `p % pages`-th of block `p / pages`.
+    blocks: Vec<Region>,
+    n_pages: usize,
+    /// The block of tokens under way, keys and values, each `[n_kv_heads, n, head_dim]`.
+    staged: [Vec<f32>; 2],
 }
 
-/// Up to three pieces that together hold a run of positions.
+/// Keys, or values: their place in a page and among the staged rows.
+#[derive(Clone, Copy)]
+enum Side {
+    Keys = 0,
+    Values = 1,
+}
+
+/// Pieces that together hold a run of positions.
 #[derive(Debug)]
 pub struct Segments<'a> {
     pieces: [KvSegment<'a>; MAX_SEGMENTS],
@@ -120,59 +93,73 @@ pub struct Staged {
 }
 
 impl KvCache {
-    /// A cache for contexts of `context` tokens and blocks of `block_rows`.
+    /// A cache for contexts of up to `context` tokens. It holds no block yet.
     pub fn new(
         config: &Config,
         precision: Precision,
         context: usize,
-        block_rows: usize,
+        blocks: BlockShape,
     ) -> KvCache {
-        let layers = config
-            .layer_ids()
-            .map(|l| {
-                let shape = config.layer(l);
-                let capacity = config.kv_rows(l, context);
-                let len = capacity * shape.kv_width();
-                LayerKv {
-                    shape,
-                    capacity,
-                    keys: Store::new(precision, len),
-                    values: Store::new(precision, len),
-                }
-            })
-            .collect();
-        let staged = block_rows * max_kv_width(config);
+        let layers = config.layer_ids().map(|l| LayerKv {
+            shape: config.layer(l),
+            capacity: config.kv_rows(l, context),
+            page_rows: blocks.page_rows(&config.layer(l), precision),
+            pages: Vec::with_capacity(blocks.layer_pages(config, l, precision, context)),
+        });
+        let staged = blocks.block_rows * max_kv_width(config) * element_bytes(precision) / 4;
         KvCache {
-            layers,
-            staged_keys: Store::new(precision, staged),
-            staged_values: Store::new(precision, staged),
+            precision,
+            blocks_shape: blocks,
+            layers: layers.collect(),
+            blocks: Vec::with_capacity(blocks.kv_blocks(config, precision, context)),
+            n_pages: 0,
+            staged: [vec![0.0; staged], vec![0.0; staged]],
         }
-    }
-
-    /// Bytes of a cache made with the same arguments.
-    pub fn bytes(config: &Config, precision: Precision, context: usize) -> u64 {
-        config
-            .layer_ids()
-            .map(|l| 2 * config.kv_rows(l, context) as u64 * config.layer(l).kv_width() as u64)
-            .sum::<u64>()
-            * element_bytes(precision)
     }
 
     /// Bytes of the staging buffers.
     pub fn staging_bytes(config: &Config, precision: Precision, block_rows: usize) -> u64 {
-        2 * block_rows as u64 * max_kv_width(config) as u64 * element_bytes(precision)
+        (2 * block_rows * max_kv_width(config) * element_bytes(precision)) as u64
+    }
+
+    /// Makes room for a context of `n_tokens`; `lend` hands out a block.
+    pub fn grow(&mut self, n_tokens: usize, mut lend: impl FnMut() -> Region) {
+        for layer in &mut self.layers {
+            let n_pages = n_tokens.min(layer.capacity).div_ceil(layer.page_rows);
+            while layer.pages.len() < n_pages {
+                if self.n_pages == self.blocks.len() * self.blocks_shape.pages {
+                    self.blocks.push(lend());
+                }
+                layer.pages.push(self.n_pages as u32);
+                self.n_pages += 1;
+            }
+        }
+    }
+
+    /// Forgets every token and gives every block back.
+    pub fn clear(&mut self, give_back: impl FnMut(Region)) {
+        self.layers.iter_mut().for_each(|layer| layer.pages.clear());
+        self.n_pages = 0;
+        self.blocks.drain(..).for_each(give_back);
     }
 
     /// Puts a block's keys and values, `[n, n_kv_heads, head_dim]`, into the staging buffer.
     pub fn stage(&mut self, isa: Isa, l: LayerId, n: usize, keys: &[f32], values: &[f32]) {
         let shape = self.layers[l.index()].shape;
         let (heads, d) = (shape.n_kv_heads, shape.head_dim);
-        for row in 0..n {
-            for head in 0..heads {
-                let from = (row * heads + head) * d;
-                let to = (head * n + row) * d;
-                self.staged_keys.write(isa, to, &keys[from..from + d]);
-                self.staged_values.write(isa, to, &values[from..from + d]);
+        for (staged, rows) in self.staged.iter_mut().zip([keys, values]) {
+            for row in 0..n {
+                for head in 0..heads {
+                    let from = (row * heads + head) * d;
+                    let to = (head * n + row) * d;
+                    store(
+                        self.precision,
+                        isa,
+                        cast_slice_mut(staged),
+                        to,
+                        &rows[from..from + d],
+                    );
+                }
             }
         }
     }
@@ -186,29 +173,34 @@ impl KvCache {
         visible: Range<usize>,
     ) -> Segments<'_> {
         let layer = &self.layers[l.index()];
-        let d = layer.shape.head_dim;
         let mut segments = Segments::empty();
         let mut position = visible.start;
         let cached_end = visible.end.min(staged.position);
         while position < cached_end {
             let row = position % layer.capacity;
-            let n = (cached_end - position).min(layer.capacity - row);
-            let start = (head * layer.capacity + row) * d;
+            let to_page_end = layer.page_rows - row % layer.page_rows;
+            let n = to_page_end
+                .min(layer.capacity - row)
+                .min(cached_end - position);
+            let rows = |side| {
+                let (block, bytes) = self.place(layer, side, head, row, n);
+                self.rows(&self.blocks[block], bytes)
+            };
             segments.push(KvSegment {
                 first_position: position,
-                keys: layer.keys.rows(start..start + n * d),
-                values: layer.values.rows(start..start + n * d),
+                keys: rows(Side::Keys),
+                values: rows(Side::Values),
             });
             position += n;
         }
         if position < visible.end {
-            let row = position - staged.position;
-            let start = (head * staged.n + row) * d;
-            let end = start + (visible.end - position) * d;
+            let first = head * staged.n + position - staged.position;
+            let row_bytes = layer.shape.head_dim * element_bytes(self.precision);
+            let bytes = first * row_bytes..(first + visible.end - position) * row_bytes;
             segments.push(KvSegment {
                 first_position: position,
-                keys: self.staged_keys.rows(start..end),
-                values: self.staged_values.rows(start..end),
+                keys: self.rows(self.staged(Side::Keys), bytes.clone()),
+                values: self.rows(self.staged(Side::Values), bytes),
             });
         }
         segments
@@ -216,19 +208,59 @@ impl KvCache {
 
     /// Moves the staged block into the cache; of a block longer than the ring only the last rows stay.
     pub fn commit(&mut self, l: LayerId, staged: Staged) {
-        let layer = &mut self.layers[l.index()];
-        let d = layer.shape.head_dim;
+        let layer = &self.layers[l.index()];
+        let row_bytes = layer.shape.head_dim * element_bytes(self.precision);
         let skipped = staged.n.saturating_sub(layer.capacity);
-        for head in 0..layer.shape.n_kv_heads {
-            for row in skipped..staged.n {
-                let from = (head * staged.n + row) * d;
-                let to = (head * layer.capacity + (staged.position + row) % layer.capacity) * d;
-                layer.keys.copy_from(to, &self.staged_keys, from..from + d);
-                layer
-                    .values
-                    .copy_from(to, &self.staged_values, from..from + d);
+        for side in [Side::Keys, Side::Values] {
+            for head in 0..layer.shape.n_kv_heads {
+                for row in skipped..staged.n {
+                    let from = (head * staged.n + row) * row_bytes;
+                    let to_row = (staged.position + row) % layer.capacity;
+                    let (block, to) = self.place(layer, side, head, to_row, 1);
+                    let staged: &[u8] = cast_slice(&self.staged[side as usize]);
+                    self.blocks[block][to].copy_from_slice(&staged[from..from + row_bytes]);
+                }
             }
         }
+    }
+
+    /// Where `n` rows from `row` on, in one page, lie: block and bytes.
+    fn place(
+        &self,
+        layer: &LayerKv,
+        side: Side,
+        head: usize,
+        row: usize,
+        n: usize,
+    ) -> (usize, Range<usize>) {
+        let page = layer.pages[row / layer.page_rows] as usize;
+        let row_bytes = layer.shape.head_dim * element_bytes(self.precision);
+        let first = (side as usize * layer.shape.n_kv_heads + head) * layer.page_rows
+            + row % layer.page_rows;
+        let shape = &self.blocks_shape;
+        let start = page % shape.pages * shape.page_bytes + first * row_bytes;
+        (page / shape.pages, start..start + n * row_bytes)
+    }
+
+    fn staged(&self, side: Side) -> &[u8] {
+        cast_slice(&self.staged[side as usize])
+    }
+
+    fn rows<'a>(&self, bytes: &'a [u8], range: Range<usize>) -> KvRows<'a> {
+        match self.precision {
+            Precision::Exact => KvRows::F32(cast_slice(&bytes[range])),
+            Precision::Fast => KvRows::F16(cast_slice(&bytes[range])),
+        }
+    }
+}
+
+/// Writes `values` as elements `start..` of `bytes`.
+fn store(precision: Precision, isa: Isa, bytes: &mut [u8], start: usize, values: &[f32]) {
+    let size = element_bytes(precision);
+    let bytes = &mut bytes[start * size..(start + values.len()) * size];
+    match precision {
+        Precision::Exact => cast_slice_mut::<u8, f32>(bytes).copy_from_slice(values),
+        Precision::Fast => ouzel_kernels::to_f16(isa, values, cast_slice_mut::<u8, f16>(bytes)),
     }
 }
 
@@ -255,13 +287,6 @@ fn max_kv_width(config: &Config) -> usize {
         .map(LayerShape::kv_width)
         .max()
         .unwrap_or(0)
-}
-
-fn element_bytes(precision: Precision) -> u64 {
-    match precision {
-        Precision::Exact => 4,
-        Precision::Fast => 2,
-    }
 }
 
 #[cfg(test)]

@@ -5,19 +5,20 @@
 //! [`Sampler`] chooses the next id. Routed experts stream from the disk into slots. This crate knows nothing of text,
 //! terminals, the network or the environment.
 
+mod blocks;
 mod budget;
 mod cache;
 mod config;
 mod cpu;
 mod error;
 mod expert_files;
+pub mod floor;
 mod forward;
 mod ids;
 mod kv;
 mod model;
 mod ops;
 mod options;
-mod parallel;
 mod readers;
 mod sampler;
 mod session;

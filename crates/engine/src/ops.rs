@@ -182,7 +182,7 @@ pub trait Ops {
     /// Rows of the buffers that hold one block.
     fn block_rows(&self) -> usize;
 
-    /// `Hidden = embed_scale * E[id]`, the chunk's first rows; also sets up the rotary angles.
+    /// `Hidden = embed_scale * E[id]`, one id a row.
     fn embed(&mut self, ids: &[TokenId], rows: Rows);
 
     /// See [`RmsNorm`].

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use ouzel_storage::{AlignedBuf, PositionedFile, StorageError, xxh3_64};
+use ouzel_storage::{PositionedFile, Region, StorageError, xxh3_64};
 
 use crate::EngineError;
 
@@ -21,16 +21,18 @@ pub struct Request {
     pub offset: u64,
     /// XXH3-64 of the bytes, where they should be checked.
     pub checksum: Option<u64>,
-    /// Where the bytes go; its length says how many.
-    pub bytes: AlignedBuf,
+    /// How many bytes.
+    pub n_bytes: usize,
+    /// Where they go, from the start.
+    pub bytes: Region,
 }
 
 /// What became of a request.
 pub struct Reply {
     /// The request's ticket.
     pub ticket: usize,
-    /// Its buffer, full if `outcome` is `Ok`.
-    pub bytes: AlignedBuf,
+    /// Its buffer, filled if `outcome` is `Ok`.
+    pub bytes: Region,
     /// Whether the bytes are there and right.
     pub outcome: Result<(), ReadFailure>,
 }
@@ -136,12 +138,13 @@ fn read_until_closed(inbox: &Mutex<Receiver<Request>>, outbox: &SyncSender<Reply
 }
 
 fn read(request: &mut Request) -> Result<(), ReadFailure> {
+    let bytes = &mut request.bytes[..request.n_bytes];
     request
         .file
-        .read_exact_at(&mut request.bytes, request.offset)
+        .read_exact_at(bytes, request.offset)
         .map_err(ReadFailure::Storage)?;
     match request.checksum {
-        Some(expected) if xxh3_64(&request.bytes) != expected => Err(ReadFailure::Checksum),
+        Some(expected) if xxh3_64(bytes) != expected => Err(ReadFailure::Checksum),
         _ => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ouzel_kernels::Isa;
+use ouzel_kernels::{Isa, Pool};
 use ouzel_storage::{IoMode, PositionedFile};
 
 use crate::budget::Budget;
@@ -45,7 +45,6 @@ pub struct Session {
     budget: Budget,
     isa: Isa,
     io: IoMode,
-    pool: rayon_core::ThreadPool,
     cpu: Cpu,
     position: usize,
     stats: Stats,
@@ -68,14 +67,10 @@ impl Session {
     ) -> Result<Session, EngineError> {
         let budget = model.plan_budget(options)?;
         let config = Arc::clone(model.config());
-        let pool = rayon_core::ThreadPoolBuilder::new()
-            .num_threads(budget.threads)
-            .thread_name(|i| format!("ouzel-compute-{i}"))
-            .build()
-            .map_err(|error| EngineError::System {
-                what: "starting the computing threads",
-                reason: error.to_string(),
-            })?;
+        let pool = Pool::new(budget.threads).map_err(|error| EngineError::System {
+            what: "starting the computing threads",
+            reason: error.to_string(),
+        })?;
         let file = PositionedFile::open(&model.weights_path(), options.io)?;
         let weights = Weights::load(&file, model.weights.clone(), &config)?;
         let store = ExpertStore::new(
@@ -86,13 +81,20 @@ impl Session {
             options.io,
         )?;
         let io = store.io_mode();
-        let cpu = Cpu::new(config, isa, options.precision, &budget, weights, store);
+        let cpu = Cpu::new(
+            config,
+            isa,
+            options.precision,
+            &budget,
+            weights,
+            store,
+            pool,
+        );
         Ok(Session {
             model,
             budget,
             isa,
             io,
-            pool,
             cpu,
             position: 0,
             stats: Stats::default(),
@@ -129,6 +131,11 @@ impl Session {
         self.budget.context
     }
 
+    /// Retained expert slots of all layers, now: a longer context leaves fewer.
+    pub fn n_slots(&self) -> usize {
+        self.cpu.n_slots()
+    }
+
     /// What the session did so far.
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -137,12 +144,15 @@ impl Session {
     /// Forgets all tokens.
     pub fn reset(&mut self) {
         self.position = 0;
+        self.cpu.clear();
     }
 
     /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer hold the rows for it.
     pub fn rewind(&mut self, position: usize) -> bool {
         let may = can_rewind(self.model.config().sliding_window, self.position, position);
-        if may {
+        if may && position == 0 {
+            self.reset();
+        } else if may {
             self.position = position;
         }
         may
@@ -184,16 +194,7 @@ impl Session {
             if result.is_err() {
                 break;
             }
-            for rows in chunk_rows(chunk.len(), self.position).blocks(self.budget.logits_rows) {
-                self.head(rows);
-                let vocab_size = self.model.config().vocab_size;
-                let all = self
-                    .cpu
-                    .rows(Buf::Logits, LayerId(0), Rows { start: 0, ..rows });
-                for (i, logits) in all.chunks_exact(vocab_size).enumerate() {
-                    f(done + rows.start + i, logits);
-                }
-            }
+            self.all_logits(chunk.len(), &mut |row, logits| f(done + row, logits));
             done += chunk.len();
             self.advance(chunk.len());
         }
@@ -201,7 +202,7 @@ impl Session {
         self.settle(result)
     }
 
-    /// Adds `ids` to the context and hands out what each layer made of each chunk of them. A diagnosis: nothing else needs it, and
+    /// Adds `ids` to the context and hands out what each layer made of them, block by block. A diagnosis: nothing else needs it, and
     /// it computes no logits.
     ///
     /// # Errors
@@ -253,6 +254,21 @@ impl Session {
         &mut self.cpu
     }
 
+    /// Hands out the logits of each row of the chunk just computed.
+    fn all_logits(&mut self, n_rows: usize, f: &mut dyn FnMut(usize, &[f32])) {
+        let block_rows = self.budget.blocks.block_rows;
+        let blocks = chunk_rows(n_rows, self.position).blocks(block_rows);
+        for rows in blocks.flat_map(|block| block.blocks(self.budget.logits_rows)) {
+            self.cpu.head(rows);
+            let vocab_size = self.model.config().vocab_size;
+            let first = Rows { start: 0, ..rows };
+            let all = self.cpu.rows(Buf::Logits, LayerId(0), first);
+            for (i, logits) in all.chunks_exact(vocab_size).enumerate() {
+                f(rows.start + i, logits);
+            }
+        }
+    }
+
     fn prefill_chunks(
         &mut self,
         ids: &[TokenId],
@@ -282,9 +298,9 @@ impl Session {
     }
 
     fn forward(&mut self, ids: &[TokenId]) -> Result<(), EngineError> {
+        self.cpu.reserve(self.position, ids.len());
         let (cpu, config, position) = (&mut self.cpu, self.model.config(), self.position);
-        self.pool
-            .install(|| forward::chunk(cpu, config, ids, position))
+        forward::chunk(cpu, config, ids, position)
     }
 
     fn trace_chunk(
@@ -293,25 +309,28 @@ impl Session {
         first: usize,
         f: &mut dyn FnMut(LayerId, &LayerTrace<'_>),
     ) -> Result<(), EngineError> {
+        self.cpu.reserve(self.position, ids.len());
         let (cpu, config) = (&mut self.cpu, self.model.config());
         let rows = chunk_rows(ids.len(), self.position);
-        cpu.embed(ids, rows);
+        forward::embed(cpu, ids, rows);
         for l in config.layer_ids() {
-            self.pool.install(|| forward::layer(cpu, config, l, rows))?;
-            let chosen: Vec<&[u32]> = (0..rows.n).map(|row| cpu.routes(row).0).collect();
-            let trace = LayerTrace {
-                first,
-                hidden: cpu.rows(Buf::Hidden, l, rows),
-                chosen: &chosen,
-            };
-            f(l, &trace);
+            forward::layer(cpu, config, l, rows)?;
+            for block in rows.blocks(cpu.block_rows()) {
+                let of_block = block.start..block.start + block.n;
+                let chosen: Vec<&[u32]> = of_block.map(|row| cpu.routes(row).0).collect();
+                let trace = LayerTrace {
+                    first: first + block.start,
+                    hidden: cpu.rows(Buf::Hidden, l, block),
+                    chosen: &chosen,
+                };
+                f(l, &trace);
+            }
         }
         Ok(())
     }
 
     fn head(&mut self, rows: Rows) {
-        let cpu = &mut self.cpu;
-        self.pool.install(|| cpu.head(rows));
+        self.cpu.head(rows);
     }
 
     fn advance(&mut self, n: usize) {
@@ -339,9 +358,10 @@ impl Session {
 
     /// Takes the store's counts over, and after a failure starts again from an empty context: some layers have moved on.
     fn settle(&mut self, result: Result<(), EngineError>) -> Result<(), EngineError> {
+        self.cpu.return_chunk();
         self.cpu.add_stats(&mut self.stats);
         if matches!(&result, Err(error) if !matches!(error, EngineError::Cancelled)) {
-            self.position = 0;
+            self.reset();
         }
         result
     }

@@ -2,12 +2,14 @@
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::lanes;
+use crate::probe::{LINE, Streams};
 use crate::quant_rows::Chunk;
 
 /// Why it cannot run here.
@@ -84,6 +86,24 @@ impl Lanes for Avx2 {
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { tile_dots::<BITS>(tile, x, g) }
+    }
+
+    #[inline(always)]
+    fn read_sum(self, streams: Streams<'_>) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { read_sum(streams) }
+    }
+
+    #[inline(always)]
+    fn int8_peak(self, n: u64) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { int8_peak(n) }
+    }
+
+    #[inline(always)]
+    fn f32_peak(self, n: u64) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { f32_peak(n) }
     }
 }
 
@@ -378,4 +398,63 @@ fn bf16(bytes: &[u8], n: usize) -> [f32; 16] {
         unsafe { _mm256_storeu_ps(y.as_mut_ptr(), _mm256_castsi256_ps(wide)) };
     }
     y
+}
+
+/// Twelve chains: `vpmaddubsw` takes five cycles and two may start in each. Its own result is its next input, so that no product
+/// can be taken out of the loop; the additions between them have a unit to spare.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn int8_peak(n: u64) -> u64 {
+    let x = _mm256_set1_epi8(black_box(-3));
+    let mut sums = [_mm256_set1_epi8(black_box(7)); 12];
+    for _ in 0..n {
+        for sum in &mut sums {
+            *sum = _mm256_maddubs_epi16(*sum, x);
+        }
+    }
+    black_box(sums);
+    n * 12 * 32
+}
+
+/// Twelve chains: an fma takes four or five cycles and two may start in each.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn f32_peak(n: u64) -> u64 {
+    // The sums approach 1: neither denormal nor infinite.
+    let (a, b) = (
+        _mm256_set1_ps(black_box(0.5)),
+        _mm256_set1_ps(black_box(0.5)),
+    );
+    let mut sums = [_mm256_setzero_ps(); 12];
+    for _ in 0..n {
+        for sum in &mut sums {
+            *sum = _mm256_fmadd_ps(*sum, a, b);
+        }
+    }
+    black_box(sums);
+    n * 12 * 8
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn read_sum(streams: Streams<'_>) -> u64 {
+    let mut sums = [_mm256_setzero_si256(); 8];
+    for i in 0..streams[0].len() {
+        for (sums, stream) in sums.as_chunks_mut::<2>().0.iter_mut().zip(streams) {
+            let line: &[u8; LINE] = &stream[i];
+            for (sum, half) in sums.iter_mut().zip(line.as_chunks::<32>().0) {
+                // SAFETY: reads the 32 bytes of the array; any address will do.
+                let words = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
+                *sum = _mm256_add_epi64(*sum, words);
+            }
+        }
+    }
+    let mut sum = _mm256_setzero_si256();
+    for part in sums {
+        sum = _mm256_add_epi64(sum, part);
+    }
+    let words = [
+        _mm256_extract_epi64::<0>(sum),
+        _mm256_extract_epi64::<1>(sum),
+        _mm256_extract_epi64::<2>(sum),
+        _mm256_extract_epi64::<3>(sum),
+    ];
+    words.into_iter().fold(0, i64::wrapping_add) as u64
 }

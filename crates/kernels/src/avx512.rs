@@ -2,12 +2,14 @@
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::lanes;
+use crate::probe::{LINE, Streams};
 use crate::quant_rows::Chunk;
 
 /// Why it cannot run here.
@@ -96,6 +98,24 @@ impl Lanes for Avx512 {
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { tile_dots(tile, x, g) }
+    }
+
+    #[inline(always)]
+    fn read_sum(self, streams: Streams<'_>) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { read_sum(streams) }
+    }
+
+    #[inline(always)]
+    fn int8_peak(self, n: u64) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { int8_peak(n) }
+    }
+
+    #[inline(always)]
+    fn f32_peak(self, n: u64) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { f32_peak(n) }
     }
 }
 
@@ -361,4 +381,54 @@ fn bf16(bytes: &[u8], n: usize) -> [f32; 16] {
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half))),
     );
     y
+}
+
+/// Sixteen chains: `vpdpbusd` takes five cycles and two may start in each.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn int8_peak(n: u64) -> u64 {
+    let (codes, x) = (
+        _mm512_set1_epi8(black_box(7)),
+        _mm512_set1_epi8(black_box(-3)),
+    );
+    let mut sums = [_mm512_setzero_si512(); 16];
+    for _ in 0..n {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, codes, x);
+        }
+    }
+    black_box(sums);
+    n * 16 * 64
+}
+
+/// Sixteen chains: an fma takes four cycles and two may start in each.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn f32_peak(n: u64) -> u64 {
+    // The sums approach 1: neither denormal nor infinite.
+    let (a, b) = (
+        _mm512_set1_ps(black_box(0.5)),
+        _mm512_set1_ps(black_box(0.5)),
+    );
+    let mut sums = [_mm512_setzero_ps(); 16];
+    for _ in 0..n {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, a, b);
+        }
+    }
+    black_box(sums);
+    n * 16 * 16
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn read_sum(streams: Streams<'_>) -> u64 {
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for i in 0..streams[0].len() {
+        for (sum, stream) in sums.iter_mut().zip(streams) {
+            let line: &[u8; LINE] = &stream[i];
+            // SAFETY: reads the 64 bytes of the array; any address will do.
+            let words = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
+            *sum = _mm512_add_epi64(*sum, words);
+        }
+    }
+    let sums = sums.map(|sum| _mm512_reduce_add_epi64(sum) as u64);
+    sums.into_iter().fold(0, u64::wrapping_add)
 }

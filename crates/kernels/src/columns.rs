@@ -17,6 +17,8 @@ pub struct Columns<'a> {
     borrowed: PhantomData<&'a mut [f32]>,
 }
 
+// SAFETY: a shared `Columns` gives no access to elements except through `part`, whose callers promise disjoint ranges.
+unsafe impl Sync for Columns<'_> {}
 // SAFETY: it is the only access to its elements, as a `&mut [f32]` is (`split_at` hands out disjoint columns), and f32 is Send.
 unsafe impl Send for Columns<'_> {}
 
@@ -67,6 +69,19 @@ impl<'a> Columns<'a> {
             ..self
         };
         (left, right)
+    }
+
+    /// The columns of `range`, without giving up the others.
+    ///
+    /// # Safety
+    /// While the part lives, no other part that overlaps `range` may, and `self` may not be used otherwise.
+    pub(crate) unsafe fn part(&self, range: std::ops::Range<usize>) -> Columns<'_> {
+        assert!(range.start <= range.end && range.end <= self.n_cols);
+        Columns {
+            start: self.start.wrapping_add(range.start),
+            n_cols: range.len(),
+            ..*self
+        }
     }
 
     /// This range's piece of row `r`.

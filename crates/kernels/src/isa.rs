@@ -7,6 +7,7 @@
 use half::f16;
 
 use crate::fast::Tile;
+use crate::probe::Streams;
 use crate::quant_rows::Chunk;
 use crate::{absent, avx2, avx512, lanes, neon, portable};
 
@@ -128,6 +129,15 @@ pub(crate) trait Lanes: Copy {
 
     /// Sums of code times activation over group `g` of the chunk for sixteen output rows: `[block][output row]`.
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2];
+
+    /// The sum of the little-endian words of all streams, which are equally long.
+    fn read_sum(self, streams: Streams<'_>) -> u64;
+
+    /// Multiply-adds of int8 on registers, `n` times over; returns how many.
+    fn int8_peak(self, n: u64) -> u64;
+
+    /// Multiply-adds of f32 on registers, `n` times over; returns how many.
+    fn f32_peak(self, n: u64) -> u64;
 }
 
 /// Never called: keeps `absent` in use on machines that lack nothing.

@@ -1,6 +1,7 @@
 //! One safe function per operation, for every instruction set at hand.
 //!
-//! Shapes come as slices and are asserted at the door; nothing here knows threads, files, layers or the model's shape, and no
+//! Shapes come as slices and are asserted at the door; nothing here knows files, layers or the model's shape, only
+//! `pool.rs` knows threads, and no
 //! operation allocates. A row's result depends on that row alone, and **every instruction set returns the same bits**: sums run in
 //! sixteen f32 lanes with fused multiply-adds and end in one fixed tree, integer sums are exact, and `exp` and `tanh` are our
 //! own polynomials. Each operation is written once, over arrays of sixteen lanes, and compiled once per instruction
@@ -17,7 +18,9 @@ mod isa;
 mod lanes;
 mod math;
 mod norm;
+mod pool;
 mod portable;
+pub mod probe;
 mod quant_matrix;
 mod quant_rows;
 mod rope;
@@ -44,6 +47,7 @@ pub use exact::{dequantize_row, matmul};
 pub use fast::matmul_i8;
 pub use isa::Isa;
 pub use norm::{rms_norm, rms_norm_in_place};
+pub use pool::Pool;
 pub use quant_matrix::{Bits, GROUP, QuantMatrix};
 pub use quant_rows::{QuantRows, quantize};
 pub use rope::rope;

@@ -4,11 +4,13 @@
 
 use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
+use std::hint::black_box;
 
 use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
+use crate::probe::{LINE, Streams};
 use crate::quant_rows::Chunk;
 
 /// Why it cannot run here.
@@ -77,6 +79,24 @@ impl Lanes for Neon {
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { tile_dots::<BITS>(tile, x, g) }
+    }
+
+    #[inline(always)]
+    fn read_sum(self, streams: Streams<'_>) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { read_sum(streams) }
+    }
+
+    #[inline(always)]
+    fn int8_peak(self, n: u64) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { int8_peak(n) }
+    }
+
+    #[inline(always)]
+    fn f32_peak(self, n: u64) -> u64 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { f32_peak(n) }
     }
 }
 
@@ -326,4 +346,50 @@ fn sum(x: &[f32; 16]) -> f32 {
     let v = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
     let v = vadd_f32(vget_low_f32(v), vget_high_f32(v));
     vget_lane_f32::<0>(v) + vget_lane_f32::<1>(v)
+}
+
+/// Twenty-four chains: `sdot` takes three cycles and up to four may start in each, some processors' more of both.
+#[target_feature(enable = "neon,dotprod")]
+fn int8_peak(n: u64) -> u64 {
+    let (codes, x) = (vdupq_n_s8(black_box(7)), vdupq_n_s8(black_box(-3)));
+    let mut sums = [vdupq_n_s32(0); 24];
+    for _ in 0..n {
+        for sum in &mut sums {
+            *sum = sdot(*sum, codes, x);
+        }
+    }
+    black_box(sums);
+    n * 24 * 16
+}
+
+/// Twenty-four chains: an fma takes four cycles and up to four may start in each.
+#[target_feature(enable = "neon,dotprod")]
+fn f32_peak(n: u64) -> u64 {
+    // The sums approach 1: neither denormal nor infinite.
+    let (a, b) = (vdupq_n_f32(black_box(0.5)), vdupq_n_f32(black_box(0.5)));
+    let mut sums = [vdupq_n_f32(0.0); 24];
+    for _ in 0..n {
+        for sum in &mut sums {
+            *sum = vfmaq_f32(b, *sum, a);
+        }
+    }
+    black_box(sums);
+    n * 24 * 4
+}
+
+#[target_feature(enable = "neon,dotprod")]
+fn read_sum(streams: Streams<'_>) -> u64 {
+    let mut sums = [vdupq_n_u64(0); 16];
+    for i in 0..streams[0].len() {
+        for (sums, stream) in sums.as_chunks_mut::<4>().0.iter_mut().zip(streams) {
+            let line: &[u8; LINE] = &stream[i];
+            for (sum, quarter) in sums.iter_mut().zip(line.as_chunks::<16>().0) {
+                // SAFETY: reads the 16 bytes of the array; any address will do.
+                let words = unsafe { vld1q_u8(quarter.as_ptr()) };
+                *sum = vaddq_u64(*sum, vreinterpretq_u64_u8(words));
+            }
+        }
+    }
+    let sums = sums.map(|sum| vaddvq_u64(sum));
+    sums.into_iter().fold(0, u64::wrapping_add)
 }

@@ -1,10 +1,13 @@
 //! Plain Rust: complete, and the yardstick of the others.
 
+use std::hint::black_box;
+
 use half::f16;
 
 use crate::fast::Tile;
 use crate::isa::{Lanes, Op};
 use crate::lanes;
+use crate::probe::{LINE, Streams};
 use crate::quant_rows::Chunk;
 
 /// Runs `op` with what every machine of the target has.
@@ -59,6 +62,49 @@ impl Lanes for Portable {
             }
         }
         y
+    }
+
+    #[inline(always)]
+    fn read_sum(self, streams: Streams<'_>) -> u64 {
+        let mut sums = [0u64; LINE / 8];
+        for i in 0..streams[0].len() {
+            for stream in streams {
+                for (sum, word) in sums.iter_mut().zip(stream[i].as_chunks::<8>().0) {
+                    *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+                }
+            }
+        }
+        sums.into_iter().fold(0, u64::wrapping_add)
+    }
+
+    /// Both factors come from memory each time, as they do in the kernels; a compiler that saw them would multiply once.
+    #[inline(always)]
+    fn int8_peak(self, n: u64) -> u64 {
+        let (codes, x) = ([7u8; 64], [-3i8; 64]);
+        let mut sums = [0i32; 16];
+        for _ in 0..n {
+            let (codes, x) = (black_box(&codes), black_box(&x));
+            for i in 0..64 {
+                let product = i32::from(codes[i]) * i32::from(x[i]);
+                sums[i % 16] = sums[i % 16].wrapping_add(product);
+            }
+        }
+        black_box(sums);
+        n * 64
+    }
+
+    #[inline(always)]
+    fn f32_peak(self, n: u64) -> u64 {
+        // The sums approach 1: neither denormal nor infinite.
+        let (a, b) = (black_box([0.5; 16]), black_box([0.5; 16]));
+        let mut sums = [[0.0; 16]; 2];
+        for _ in 0..n {
+            for sum in &mut sums {
+                *sum = lanes::fma(*sum, a, b);
+            }
+        }
+        black_box(sums);
+        n * 2 * 16
     }
 }
 

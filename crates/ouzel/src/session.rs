@@ -45,6 +45,11 @@ impl Session {
         &self.engine
     }
 
+    /// The computing session alone, for measurements that feed it token ids.
+    pub fn into_engine(self) -> ouzel_engine::Session {
+        self.engine
+    }
+
     /// The tokens that the session holds.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens

@@ -1,10 +1,10 @@
-//! Memory that a direct read may go to.
+//! Memory that a direct read may go to. It comes from the system itself: zeroed, resident as it is touched, in huge pages where
+//! there are any, given back at once.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::StorageError;
+use crate::{StorageError, sys};
 
 /// A zeroed buffer whose address is a multiple of [`AlignedBuf::ALIGNMENT`].
 pub struct AlignedBuf {
@@ -26,22 +26,21 @@ impl AlignedBuf {
     /// # Errors
     /// [`StorageError::NoMemory`].
     pub fn new(len: usize) -> Result<AlignedBuf, StorageError> {
-        let no_memory = StorageError::NoMemory { bytes: len };
         if len == 0 {
             return Ok(AlignedBuf {
                 start: NonNull::<Aligned>::dangling().cast(),
                 len,
             });
         }
-        let Ok(layout) = Layout::from_size_align(len, Self::ALIGNMENT) else {
-            return Err(no_memory);
-        };
-        // SAFETY: the layout's size is not zero: checked above.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
+        match sys::allocate(len, Self::ALIGNMENT) {
             Some(start) => Ok(AlignedBuf { start, len }),
-            None => Err(no_memory),
+            None => Err(StorageError::NoMemory { bytes: len }),
         }
+    }
+
+    /// The first byte. Whoever writes through it must own the bytes alone.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 }
 
@@ -54,10 +53,8 @@ impl Drop for AlignedBuf {
         if self.len == 0 {
             return;
         }
-        let layout = Layout::from_size_align(self.len, Self::ALIGNMENT)
-            .expect("the layout it was made with");
-        // SAFETY: `new` allocated `start` with this layout, and nothing else frees it.
-        unsafe { dealloc(self.start.as_ptr(), layout) }
+        // SAFETY: `new` allocated `len` bytes at `start`, and nothing else frees them.
+        unsafe { sys::release(self.start, self.len) }
     }
 }
 
@@ -65,7 +62,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to `len` initialised bytes that live as long as `self`, or is dangling but aligned with `len` 0.
+        // SAFETY: `start` points to `len` zeroed bytes that live as long as `self`, or is dangling but aligned with `len` 0.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -13,6 +13,8 @@ mod lock;
 mod map;
 mod memory;
 mod positioned;
+pub mod probe;
+mod region;
 pub mod sim;
 mod stream;
 mod sys;
@@ -25,6 +27,7 @@ pub use lock::DirLock;
 pub use map::Mmap;
 pub use memory::{free_memory, peak_memory};
 pub use positioned::{IoMode, PositionedFile};
+pub use region::Region;
 pub use stream::StreamWriter;
 
 use std::path::Path;

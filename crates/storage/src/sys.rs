@@ -6,11 +6,11 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub use unix::{Map, read_at, sync_dir};
+pub use unix::{Map, allocate, read_at, release, sync_dir};
 #[cfg(windows)]
 pub use windows::{
-    Map, drop_pages, free_memory, free_space, open_direct, open_direct_to_write, peak_memory,
-    read_at, sync_dir,
+    Map, allocate, drop_pages, free_memory, free_space, open_direct, open_direct_to_write,
+    peak_memory, read_at, release, sync_dir,
 };
 
 #[cfg(target_os = "linux")]

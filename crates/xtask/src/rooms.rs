@@ -62,7 +62,6 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("indicatif", &["ouzel-cli"]),
     ("rustyline", &["ouzel-cli"]),
     ("minijinja", &["ouzel-tokenizer"]),
-    ("rayon-core", &["ouzel-engine"]),
     ("libc", &["ouzel-storage"]),
     ("rustix", &["ouzel-storage"]),
     ("windows-sys", &["ouzel-storage"]),

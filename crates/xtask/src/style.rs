@@ -81,6 +81,8 @@ const ENVIRONMENT: &str = "env::";
 const FILES: &str = "fs::";
 const NETWORK: &str = "net::";
 const THREADS: &str = "thread::";
+/// The one file of its room that starts threads: lending them a borrowed closure needs unsafe code, which may live nowhere else.
+const POOL: &str = "crates/kernels/src/pool.rs";
 
 /// Paths outside the repository, which a clone does not have.
 const OUTSIDE: &[&str] = &[
@@ -202,7 +204,11 @@ fn shipped(path: &str, text: &str, masked: &str, say: &mut impl FnMut(usize, Str
     let in_room = |room: &str| path.starts_with(&format!("crates/{room}/src/"));
     for (room, forbidden) in WALLS.iter().filter(|(room, _)| in_room(room)) {
         for (number, line) in numbered(masked).take(n_lines) {
-            for word in forbidden.iter().filter(|word| crosses(line, word)) {
+            let is_allowed = |word: &str| word == THREADS && path == POOL;
+            for word in forbidden
+                .iter()
+                .filter(|word| crosses(line, word) && !is_allowed(word))
+            {
                 say(number, format!("{word}: {room} must not know of it"));
             }
         }

@@ -1,17 +1,14 @@
 //! `ouzel eval`: how likely a model finds given tokens, and its logits, for measuring from outside.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ouzel::{Model, Options, Score, Session};
 use ouzel_format::safetensors::{TensorDtype, encode_header};
-use ouzel_storage::StorageError;
 use serde_json::{Value, json};
 
 use crate::args::EvalArgs;
 use crate::exit::usage;
-use crate::output::{input_name, read_input, utf8, write_json};
+use crate::output::{NewFile, input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
 use crate::{messages, models};
 
@@ -158,22 +155,10 @@ fn summary(sequences: &[Vec<u32>], scores: &[Score]) -> Value {
     })
 }
 
-/// A safetensors file that is written row by row under another name, and renamed when it is complete.
+/// A safetensors file that is written row by row.
 struct LogitsFile {
-    file: BufWriter<File>,
-    path: PathBuf,
-    partial: PathBuf,
+    file: NewFile,
     bytes: Vec<u8>,
-    is_complete: bool,
-}
-
-/// Half a file of logits is of no use to anyone.
-impl Drop for LogitsFile {
-    fn drop(&mut self) {
-        if !self.is_complete {
-            let _ = fs::remove_file(&self.partial);
-        }
-    }
 }
 
 impl LogitsFile {
@@ -196,45 +181,22 @@ impl LogitsFile {
             .iter()
             .map(|(name, shape)| (name.as_str(), TensorDtype::F32, shape.as_slice()))
             .collect();
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = File::create(&partial)
-            .map_err(|source| StorageError::io("creating", &partial, source))?;
-        let mut logits = LogitsFile {
-            file: BufWriter::with_capacity(1 << 20, file),
-            path: path.to_owned(),
-            partial,
+        let mut file = NewFile::create(path)?;
+        file.write(&encode_header(&header))?;
+        Ok(LogitsFile {
+            file,
             bytes: Vec::with_capacity(4 * vocab_size),
-            is_complete: false,
-        };
-        logits.write(|file, _| file.write_all(&encode_header(&header)))?;
-        Ok(logits)
+        })
     }
 
     fn row(&mut self, logits: &[f32]) -> anyhow::Result<()> {
         self.bytes.clear();
         self.bytes
             .extend(logits.iter().flat_map(|x| x.to_le_bytes()));
-        self.write(|file, bytes| file.write_all(bytes))
+        self.file.write(&self.bytes)
     }
 
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.write(|file, _| {
-            file.flush()?;
-            file.get_ref().sync_all()
-        })?;
-        fs::rename(&self.partial, &self.path)
-            .map_err(|source| StorageError::io("renaming", &self.partial, source))?;
-        self.is_complete = true;
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        f: impl FnOnce(&mut BufWriter<File>, &[u8]) -> io::Result<()>,
-    ) -> anyhow::Result<()> {
-        f(&mut self.file, &self.bytes)
-            .map_err(|source| StorageError::io("writing", &self.partial, source).into())
+    fn finish(self) -> anyhow::Result<()> {
+        self.file.finish()
     }
 }

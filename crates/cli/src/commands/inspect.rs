@@ -16,15 +16,19 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     let model = chosen.open(&options)?;
     write(&describe(&model))?;
     let budget = model.plan_budget(&options)?;
-    let slots = budget.total_slots();
-    let n_layers = model.config().n_layers() as u64;
+    let n_layers = model.config().n_layers();
+    let a_layer = |slots: usize| slots as f64 / n_layers as f64;
     write(&format!(
-        "\nmemory of a session, of {} allowed:\n{}smallest that would do: {}\nexperts in memory: {slots} of {} ({:.1} a layer)\n",
+        "\nmemory of a session, of {} allowed:\n{}smallest that would do: {}\nlongest chunk of a prompt: {} tokens\nexperts in memory, of {}: {} with an empty context ({:.1} a layer), {} with a full one ({:.1})\n",
         bytes(budget.memory_bytes),
         report::budget(&budget),
         bytes(budget.smallest_bytes),
-        model.config().n_experts as u64 * n_layers,
-        slots as f64 / n_layers as f64,
+        budget.chunk,
+        model.config().n_experts * n_layers,
+        budget.slots_at_start,
+        a_layer(budget.slots_at_start),
+        budget.slots,
+        a_layer(budget.slots),
     ))
 }
 

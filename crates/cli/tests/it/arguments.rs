@@ -61,6 +61,7 @@ fn help_has_examples_and_exit_codes() {
         "install",
         "verify",
         "inspect",
+        "bench",
         "eval",
         "tokenize",
         "detokenize",

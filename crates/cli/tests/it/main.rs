@@ -1,6 +1,7 @@
 //! The program through its door: the real binary, its output, its exit codes.
 
 mod arguments;
+mod bench;
 mod chat;
 mod demo;
 mod eval;

@@ -1,6 +1,8 @@
 //! The arithmetic of the memory table, on the shape of Gemma 4 26B-A4B (its figures: model card and `config.json`).
 
 use super::*;
+use crate::Precision;
+use crate::blocks::kv_row_bytes;
 use crate::config::{LayerKind, LayerShape};
 
 const MIB: u64 = 1 << 20;
@@ -52,31 +54,84 @@ fn plan(options: &Options) -> Result<Budget, EngineError> {
     plan_budget(&gemma4_26b(), MODEL, options)
 }
 
-#[test]
-fn keys_and_values_of_4096_tokens_take_280_mib() {
-    assert_eq!(
-        KvCache::bytes(&gemma4_26b(), crate::Precision::Fast, 4096),
-        280 * MIB
-    );
+fn with_memory(bytes: u64) -> Budget {
+    let options = Options {
+        memory: Some(bytes),
+        ..Options::default()
+    };
+    plan(&options).expect("a budget that runs the model")
 }
 
 #[test]
-fn two_gib_leave_a_few_slots_a_layer() {
-    let budget = plan(&Options::default()).expect("the default budget runs the model");
-    assert!(
-        budget.total_bytes <= 2 << 30,
-        "{} bytes",
-        budget.total_bytes
-    );
+fn a_block_holds_an_expert_or_pages_or_rows() {
+    let config = gemma4_26b();
+    for (precision, sliding_rows, full_rows) in
+        [(Precision::Fast, 128, 256), (Precision::Exact, 64, 128)]
+    {
+        let blocks = BlockShape::new(&config, MODEL.expert_stride, precision);
+        assert_eq!(blocks.bytes, 3_358_720);
+        assert_eq!((blocks.pages, blocks.page_bytes), (3, 1_119_552));
+        assert_eq!((blocks.chunk_rows, blocks.block_rows), (288, 96));
+        let page_rows = |l| blocks.page_rows(&config.layers[l], precision);
+        assert_eq!((page_rows(0), page_rows(5)), (sliding_rows, full_rows));
+    }
+    // 25 rings of 8 pages and 5 layers of 16, three to a block: 316 MB for 280 MiB of keys and values.
+    let blocks = BlockShape::new(&config, MODEL.expert_stride, Precision::Fast);
+    assert_eq!(blocks.kv_blocks(&config, Precision::Fast, 4096), 94);
+    assert_eq!(blocks.kv_blocks(&config, Precision::Fast, 1), 10);
+}
+
+#[test]
+fn blocks_fit_models_whose_experts_are_small() {
+    let mut config = gemma4_26b();
+    for (hidden_size, stride) in [(64, 16_384), (2816, 16_384), (8192, 1 << 20)] {
+        config.hidden_size = hidden_size;
+        for precision in [Precision::Fast, Precision::Exact] {
+            let blocks = BlockShape::new(&config, stride, precision);
+            assert!(blocks.bytes as u64 >= stride && blocks.bytes.is_multiple_of(16_384));
+            assert!(blocks.chunk_rows.is_multiple_of(blocks.block_rows));
+            assert!(blocks.chunk_rows * hidden_size * 4 <= blocks.bytes);
+            assert!(blocks.pages * blocks.page_bytes <= blocks.bytes);
+            for shape in &config.layers {
+                let rows = blocks.page_rows(shape, precision);
+                assert!(rows >= 64 && rows * kv_row_bytes(shape, precision) <= blocks.page_bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_gib_leave_a_few_slots_a_layer_and_a_short_context_more() {
+    let budget = with_memory(2 << 30);
+    assert!(budget.total_bytes <= 2 << 30, "{}", budget.total_bytes);
     assert!(
         budget.memory_bytes - budget.total_bytes < MODEL.expert_stride,
         "room for another slot is left"
     );
-    assert!(
-        (80..140).contains(&budget.total_slots()),
-        "{}",
-        budget.total_slots()
-    );
+    assert!((80..140).contains(&budget.slots), "{}", budget.slots);
+    assert_eq!(budget.slots_at_start, budget.slots + 94);
+}
+
+#[test]
+fn three_gb_take_a_prompt_of_4096_tokens_in_one_chunk() {
+    let options = Options {
+        memory: Some(3_000_000_000),
+        max_context: Some(8192),
+        ..Options::default()
+    };
+    let budget = plan(&options).expect("a budget");
+    assert!(budget.chunk >= 4096, "{}", budget.chunk);
+    let borrowed = budget.blocks.chunk_blocks(CHUNK_BUFFERS, budget.chunk);
+    assert!(borrowed <= budget.slots, "{borrowed} of {}", budget.slots);
+}
+
+#[test]
+fn memory_for_everything_keeps_every_expert_even_while_a_chunk_runs() {
+    let budget = with_memory(64 << 30);
+    assert_eq!((budget.slots, budget.slots_at_start), (30 * 128, 30 * 128));
+    let borrowed = budget.blocks.chunk_blocks(CHUNK_BUFFERS, budget.chunk);
+    let of_slots = budget.transit_blocks + budget.slots;
+    assert!(budget.arena_blocks >= of_slots + borrowed);
 }
 
 #[test]
@@ -96,7 +151,7 @@ fn the_lines_add_up_and_no_budget_is_overrun() {
                         budget.total_bytes <= mib * MIB,
                         "{mib} MiB, {context} tokens"
                     );
-                    assert!(budget.slots.iter().all(|&n| n <= 128));
+                    assert!(budget.slots <= 30 * 128);
                 }
                 Err(EngineError::Budget { needed, budget, .. }) => assert!(needed > budget),
                 Err(error) => panic!("{error}"),
@@ -107,21 +162,30 @@ fn the_lines_add_up_and_no_budget_is_overrun() {
 
 #[test]
 fn the_smallest_budget_named_is_enough_and_a_byte_less_is_not() {
-    let too_small = Options {
-        memory: Some(1024 * MIB),
-        chunk: Some(64),
-        ..Options::default()
-    };
-    let Err(EngineError::Budget { needed, .. }) = plan(&too_small) else {
-        panic!("1 GiB cannot hold the resident weights");
-    };
-    let with = |bytes| Options {
-        memory: Some(bytes),
-        ..too_small.clone()
-    };
-    let smallest = plan(&with(needed)).expect("the size that was named");
-    assert_eq!(smallest.total_slots(), 0);
-    assert!(plan(&with(needed - 1)).is_err());
+    for (context, chunk) in [(None, None), (Some(256), None), (Some(8192), Some(2000))] {
+        let too_small = Options {
+            memory: Some(1024 * MIB),
+            max_context: context,
+            chunk,
+            ..Options::default()
+        };
+        let Err(EngineError::Budget { needed, .. }) = plan(&too_small) else {
+            panic!("1 GiB cannot hold the resident weights");
+        };
+        let with = |bytes| Options {
+            memory: Some(bytes),
+            ..too_small.clone()
+        };
+        let smallest = plan(&with(needed)).expect("the size that was named");
+        assert!(plan(&with(needed - 1)).is_err());
+        if chunk.is_none() {
+            assert_eq!((smallest.slots, smallest.smallest_bytes), (0, needed));
+            assert_eq!(
+                with_memory(4 << 30).smallest_bytes,
+                with_memory(8 << 30).smallest_bytes
+            );
+        }
+    }
 }
 
 #[test]
@@ -184,7 +248,7 @@ fn slots_asked_for_count_against_a_budget_asked_for() {
         ..options
     };
     assert_eq!(
-        plan(&unbounded).expect("no budget was named").total_slots(),
+        plan(&unbounded).expect("no budget was named").slots,
         32 * 30
     );
 }

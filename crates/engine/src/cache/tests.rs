@@ -269,6 +269,35 @@ fn a_passing_expert_does_not_evict_where_slots_are_few() {
 }
 
 #[test]
+fn a_slot_that_is_given_up_takes_the_least_wanted_expert_with_it() {
+    let mut cache = LayerCache::new(8, 0, 2);
+    let mut plan = Plan::new(8);
+    assert_eq!(cache.remove_slot(), None);
+    for _ in 0..4 {
+        cache.add_slot();
+    }
+    // Experts 0, 1, 2 enter slots 2, 0, 1 by their counts; slot 3 stays free.
+    let chosen = [(0, 1), (1, 9), (2, 8)].map(|(expert, n)| (ExpertId(expert), n));
+    cache.plan_chunk(&chosen, &mut plan);
+    use Placement::Hit;
+    assert_eq!(cache.remove_slot(), Some(SlotId(3)), "the free one");
+    assert_eq!(cache.remove_slot(), Some(SlotId(2)), "expert 0");
+    cache.add_slot();
+    cache.plan_chunk(&[(ExpertId(2), 2)], &mut plan);
+    assert_eq!(plan.placements(), [Hit(SlotId(1))]);
+    assert_eq!(cache.remove_slot(), Some(SlotId(2)), "free again");
+    for _ in 0..40 {
+        cache.plan_chunk(&[(ExpertId(2), 2)], &mut plan);
+    }
+    assert_eq!(cache.remove_slot(), Some(SlotId(0)), "expert 1");
+    // Expert 2 lay in the highest slot and took the number that was given up.
+    cache.plan_chunk(&[(ExpertId(2), 2)], &mut plan);
+    assert_eq!(plan.placements(), [Hit(SlotId(0))]);
+    assert_eq!(cache.remove_slot(), Some(SlotId(0)), "the last one");
+    assert_eq!(cache.remove_slot(), None);
+}
+
+#[test]
 fn nothing_chosen_plans_nothing() {
     let mut cache = LayerCache::new(4, 2, 2);
     let mut plan = Plan::new(4);

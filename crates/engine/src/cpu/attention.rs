@@ -12,7 +12,6 @@ use crate::budget::{Budget, SPAN, partials_len, spans};
 use crate::config::Config;
 use crate::kv::{Staged, visible};
 use crate::ops::{Buf, Rows};
-use crate::parallel::for_each_chunk;
 
 /// Partials of the queries under way.
 pub struct AttentionScratch {
@@ -22,7 +21,7 @@ pub struct AttentionScratch {
 impl AttentionScratch {
     pub fn new(config: &Config, budget: &Budget) -> AttentionScratch {
         AttentionScratch {
-            partials: vec![0.0; partials_len(config, budget.context, budget.block)],
+            partials: vec![0.0; partials_len(config, budget.context, budget.blocks.block_rows)],
         }
     }
 }
@@ -31,13 +30,12 @@ impl Cpu {
     /// `Attended = softmax(Query Key^T) Value`; then the block enters the cache.
     pub(super) fn attend(&mut self, l: LayerId, rows: Rows) {
         let shape = self.config.layer(l);
-        let kv_values = rows.n * shape.kv_width();
         self.kv.stage(
             self.isa,
             l,
             rows.n,
-            &self.buffers[Buf::Key as usize][..kv_values],
-            &self.buffers[Buf::Value as usize][..kv_values],
+            self.buffers[Buf::Key as usize].rows(0..rows.n, shape.kv_width()),
+            self.buffers[Buf::Value as usize].rows(0..rows.n, shape.kv_width()),
         );
         let staged = Staged {
             position: rows.position(),
@@ -59,29 +57,20 @@ impl Cpu {
         for first in (0..rows.n).step_by(rows_at_once) {
             let n = rows_at_once.min(rows.n - first);
             let used = n * shape.n_kv_heads * n_spans * partial_len;
-            for_each_chunk(
-                &mut partials[..used],
-                partial_len,
-                self.n_threads,
-                &|task, partial| {
+            self.pool
+                .for_each_chunk(&mut partials[..used], partial_len, &|task, partial| {
                     let (query, nth) = (task / n_spans, task % n_spans);
                     let (row, head) = (first + query / shape.n_kv_heads, query % shape.n_kv_heads);
                     self.attend_span(l, staged, (row, head), nth, partial);
-                },
-            );
-            let out = first * shape.query_width()..(first + n) * shape.query_width();
-            for_each_chunk(
-                &mut attended[out],
-                group_width,
-                self.n_threads,
-                &|query, out| {
-                    let position = rows.position() + first + query / shape.n_kv_heads;
-                    let n_used = span_count(&visible(&shape, self.config.sliding_window, position));
-                    let start = query * n_spans * partial_len;
-                    let parts = &partials[start..start + n_used * partial_len];
-                    kernels::merge_partials(self.isa, parts, shape.group(), shape.head_dim, out);
-                },
-            );
+                });
+            let out = attended.rows_mut(first..first + n, shape.query_width());
+            self.pool.for_each_chunk(out, group_width, &|query, out| {
+                let position = rows.position() + first + query / shape.n_kv_heads;
+                let n_used = span_count(&visible(&shape, self.config.sliding_window, position));
+                let start = query * n_spans * partial_len;
+                let parts = &partials[start..start + n_used * partial_len];
+                kernels::merge_partials(self.isa, parts, shape.group(), shape.head_dim, out);
+            });
         }
         self.buffers[Buf::Attended as usize] = attended;
         self.attention.partials = partials;
@@ -105,10 +94,10 @@ impl Cpu {
             return;
         }
         let width = shape.group() * shape.head_dim;
-        let q = (row * shape.n_kv_heads + head) * width;
+        let queries = self.buffers[Buf::Query as usize].rows(row..row + 1, shape.query_width());
         let segments = self.kv.segments(l, head, staged, visible.clone());
         let op = Attend {
-            q: &self.buffers[Buf::Query as usize][q..q + width],
+            q: &queries[head * width..(head + 1) * width],
             head_dim: shape.head_dim,
             segments: segments.as_slice(),
             visible,

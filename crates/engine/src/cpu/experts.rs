@@ -1,5 +1,10 @@
-//! The routed experts of a chunk: each computes all its rows as soon as it is at hand, in whatever order they arrive, into
-//! places of their own; the sums are taken afterwards, per row in ascending order of expert. So arrival cannot show.
+//! The routed experts of a chunk.
+//!
+//! One token: each expert computes as soon as it is at hand, in whatever order they arrive, into a place of its own, and the sum
+//! is taken afterwards in ascending order of expert. Many tokens: experts compute in ascending order, each over all its rows,
+//! and add to the sums at once, so that a chunk of any length needs no memory per choice. The sums are the same, bit for bit.
+
+use std::ops::Range;
 
 use ouzel_kernels::{self as kernels, QuantRows};
 
@@ -7,10 +12,9 @@ use super::{Cpu, Input};
 use crate::budget::{DOWN_PLANES, EXPERT_ROWS};
 use crate::config::Config;
 use crate::ops::{Buf, Rows};
-use crate::parallel::for_each_chunk;
-use crate::{EngineError, LayerId, Precision};
+use crate::{EngineError, Precision};
 
-/// Scratch of one expert at work, and the outputs of all pairs of a row and an expert.
+/// Scratch of one expert at work.
 pub struct ExpertScratch {
     /// `[EXPERT_ROWS, hidden_size]`.
     gathered: Vec<f32>,
@@ -18,38 +22,61 @@ pub struct ExpertScratch {
     gate: Vec<f32>,
     /// `[EXPERT_ROWS, expert_intermediate]`.
     up: Vec<f32>,
-    /// `[chunk * k, hidden_size]`, by place.
+    /// `[max(EXPERT_ROWS, k), hidden_size]`: of the rows at work, or of all experts of one token.
     outputs: Vec<f32>,
 }
 
 impl ExpertScratch {
-    pub fn new(config: &Config, chunk: usize) -> ExpertScratch {
-        let rows = EXPERT_ROWS.min(chunk);
+    pub fn new(config: &Config) -> ExpertScratch {
+        let rows = EXPERT_ROWS.max(config.experts_per_token);
         ExpertScratch {
             gathered: vec![0.0; rows * config.hidden_size],
             gate: vec![0.0; rows * config.expert_intermediate],
             up: vec![0.0; rows * config.expert_intermediate],
-            outputs: vec![0.0; chunk * config.experts_per_token * config.hidden_size],
+            outputs: vec![0.0; rows * config.hidden_size],
         }
     }
 }
 
 impl Cpu {
-    /// `RoutedOut = sum of weight * expert(ExpertInput)`, experts as they arrive, sums in ascending order of expert.
-    pub(super) fn compute_experts(&mut self, l: LayerId, rows: Rows) -> Result<(), EngineError> {
+    /// `RoutedOut = sum of weight * expert(ExpertInput)` over each row's experts, in ascending order of expert.
+    pub(super) fn compute_experts(&mut self, rows: Rows) -> Result<(), EngineError> {
+        if rows.n == 1 {
+            self.compute_as_they_come()
+        } else {
+            self.compute_in_turn(rows)
+        }
+    }
+
+    fn compute_as_they_come(&mut self) -> Result<(), EngineError> {
         while let Some(ready) = self.store.next()? {
+            // One row: the place of an expert is its number.
             let places = self.routes.groups().places(ready.nth);
-            for start in places.clone().step_by(EXPERT_ROWS) {
-                self.compute_places(&ready.bytes, start..places.end.min(start + EXPERT_ROWS));
-            }
+            self.compute_places(&ready.bytes, places.clone(), places.start);
             self.store.release(ready);
         }
-        self.combine(l, rows);
+        let n_experts = self.routes.groups().experts.len();
+        self.clear_sum(0);
+        self.add_outputs(0..n_experts);
         Ok(())
     }
 
-    /// One expert over the rows at `places`: `down(gelu(gate x) * (up x))`.
-    fn compute_places(&mut self, expert: &[u8], places: std::ops::Range<usize>) {
+    fn compute_in_turn(&mut self, rows: Rows) -> Result<(), EngineError> {
+        (0..rows.n).for_each(|row| self.clear_sum(row));
+        while let Some(ready) = self.store.next_in_turn()? {
+            let places = self.routes.groups().places(ready.nth);
+            for start in places.clone().step_by(EXPERT_ROWS) {
+                let places = start..places.end.min(start + EXPERT_ROWS);
+                self.compute_places(&ready.bytes, places.clone(), 0);
+                self.add_outputs(places);
+            }
+            self.store.release(ready);
+        }
+        Ok(())
+    }
+
+    /// One expert over the rows at `places`: `down(gelu(gate x) * (up x))`, to the scratch's outputs from `first` on.
+    fn compute_places(&mut self, expert: &[u8], places: Range<usize>, first: usize) {
         let (hidden, inner) = (self.config.hidden_size, self.config.expert_intermediate);
         let n = places.len();
         let mut scratch = std::mem::replace(&mut self.experts, ExpertScratch::taken());
@@ -60,8 +87,8 @@ impl Cpu {
             .clone()
             .zip(scratch.gathered.chunks_exact_mut(hidden))
         {
-            let from = self.routes.at_place(place).0 * hidden;
-            row.copy_from_slice(&input[from..from + hidden]);
+            let from = self.routes.at_place(place).0;
+            row.copy_from_slice(input.rows(from..from + 1, hidden));
         }
         let parts = self.store.parts();
         let x = self.input(&scratch.gathered[..n * hidden], hidden, 1, &mut quantized);
@@ -70,7 +97,7 @@ impl Cpu {
         let (gate, up) = (&mut scratch.gate[..n * inner], &scratch.up[..n * inner]);
         kernels::geglu(self.isa, gate, up);
         let x = self.input(gate, inner, DOWN_PLANES, &mut quantized);
-        let out = places.start * hidden..places.end * hidden;
+        let out = first * hidden..(first + n) * hidden;
         self.project(&parts.down(expert), x, n, &mut scratch.outputs[out]);
 
         self.experts = scratch;
@@ -94,26 +121,22 @@ impl Cpu {
         }
     }
 
-    fn combine(&mut self, l: LayerId, rows: Rows) {
-        let (hidden, k) = (self.config.hidden_size, self.config.experts_per_token);
-        let mut sums = std::mem::take(&mut self.buffers[Buf::RoutedOut as usize]);
-        let this = &*self;
-        debug_assert_eq!(this.width(Buf::RoutedOut, l), hidden);
-        for_each_chunk(
-            &mut sums[..rows.n * hidden],
-            hidden,
-            this.n_threads.min(rows.n),
-            &|row, sum| {
-                sum.fill(0.0);
-                for &place in this.routes.groups().places_of_row(row, k) {
-                    let place = place as usize;
-                    let weight = this.routes.at_place(place).1;
-                    let output = &this.experts.outputs[place * hidden..(place + 1) * hidden];
-                    kernels::add_scaled(this.isa, sum, weight, output);
-                }
-            },
-        );
-        self.buffers[Buf::RoutedOut as usize] = sums;
+    fn clear_sum(&mut self, row: usize) {
+        let hidden = self.config.hidden_size;
+        let sums = &mut self.buffers[Buf::RoutedOut as usize];
+        sums.rows_mut(row..row + 1, hidden).fill(0.0);
+    }
+
+    /// Adds the scratch's outputs, which are those of `places`, to the sums of their rows.
+    fn add_outputs(&mut self, places: Range<usize>) {
+        let hidden = self.config.hidden_size;
+        let outputs = self.experts.outputs.chunks_exact(hidden);
+        for (place, output) in places.zip(outputs) {
+            let (row, weight) = self.routes.at_place(place);
+            let sums = &mut self.buffers[Buf::RoutedOut as usize];
+            let sum = sums.rows_mut(row..row + 1, hidden);
+            kernels::add_scaled(self.isa, sum, weight, output);
+        }
     }
 }
 

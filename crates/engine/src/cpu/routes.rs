@@ -2,7 +2,7 @@
 //!
 //! Rows choose; experts compute. `group` turns `[rows, k]` choices into one list of rows per expert, experts ascending, so that
 //! an expert is read and unpacked once for all its rows. Every pair of a row and an expert has one place in that list,
-//! where its output will lie until the row's outputs are summed in ascending order of expert.
+//! so that its output is added to the row's sum in ascending order of expert.
 
 use ouzel_kernels as kernels;
 
@@ -27,8 +27,6 @@ pub struct Groups {
     starts: Vec<u32>,
     /// Pairs `row * k + rank`, grouped by expert, rows ascending.
     pairs: Vec<u32>,
-    /// `[rows, k]`: the places of a row's pairs, ascending by expert.
-    places: Vec<u32>,
     /// Rows that chose each expert, then the next free place of each; `[n_experts]`.
     counts: Vec<u32>,
 }
@@ -44,7 +42,6 @@ impl Routes {
                 experts: Vec::with_capacity(config.n_experts),
                 starts: Vec::with_capacity(config.n_experts + 1),
                 pairs: vec![0; chunk * k],
-                places: vec![0; chunk * k],
                 counts: vec![0; config.n_experts],
             },
         }
@@ -89,12 +86,7 @@ impl Routes {
         for (pair, &id) in ids.iter().enumerate() {
             let place = &mut groups.counts[id as usize];
             groups.pairs[*place as usize] = pair as u32;
-            groups.places[pair] = *place;
             *place += 1;
-        }
-        // Places ascend with the expert, so sorting a row's places puts its experts in ascending order.
-        for places in groups.places[..n_rows * self.k].chunks_exact_mut(self.k) {
-            places.sort_unstable();
         }
     }
 
@@ -114,10 +106,5 @@ impl Groups {
     /// The places of the `nth` chosen expert.
     pub fn places(&self, nth: usize) -> std::ops::Range<usize> {
         self.starts[nth] as usize..self.starts[nth + 1] as usize
-    }
-
-    /// The places of a row's pairs, ascending by expert; `k` is the number of experts of a token.
-    pub fn places_of_row(&self, row: usize, k: usize) -> &[u32] {
-        &self.places[row * k..(row + 1) * k]
     }
 }

@@ -189,6 +189,7 @@ fn exact_matches_every_golden_stage_of_both_models() {
                 LOGITS_TOLERANCE,
             );
             session.reset();
+            session.cpu_mut().reserve(0, ids.len());
             let mut recorder = Recorder::new(session.cpu_mut());
             chunk(&mut recorder, &config, &ids, 0).expect("a forward pass");
             let mut report = format!("{name} {sequence}: logits {worst:.1e}");

@@ -6,6 +6,7 @@
 mod attention;
 mod data;
 mod fast;
+mod probe;
 mod products;
 mod rows;
 

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// One read at `offset`, possibly short.
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -15,6 +16,67 @@ pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
 /// Makes the names in a folder durable.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+/// Memory from this size on is aligned to huge pages and asks for them.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// `len` zero bytes at a multiple of `alignment`, a power of two; `None` where there is not that much. `len` must not be 0.
+pub fn allocate(len: usize, alignment: usize) -> Option<NonNull<u8>> {
+    let alignment = if len >= HUGE_PAGE {
+        HUGE_PAGE.max(alignment)
+    } else {
+        alignment
+    };
+    let padded = mapped_len(len)?.checked_add(alignment)?;
+    // SAFETY: the kernel chooses the address, so no existing memory is replaced; the length is not zero.
+    let mapping = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            padded,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    let mapping: *mut u8 = mapping.ok()?.cast();
+    let before = mapping.addr().next_multiple_of(alignment) - mapping.addr();
+    let start = mapping.wrapping_add(before);
+    let end = start.wrapping_add(padded - alignment);
+    // SAFETY: both ranges are whole pages of the mapping just made, outside the part that is kept, and nothing refers to them.
+    unsafe {
+        unmap(mapping, before);
+        unmap(end, alignment - before);
+    }
+    #[cfg(target_os = "linux")]
+    if len >= HUGE_PAGE {
+        super::linux::ask_for_huge_pages(start, padded - alignment);
+    }
+    NonNull::new(start)
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// `start` must come from [`allocate`] with the same `len`, and nothing may refer to it any more.
+pub unsafe fn release(start: NonNull<u8>, len: usize) {
+    if let Some(len) = mapped_len(len) {
+        // SAFETY: `allocate` left exactly this range mapped; the caller promises that it is not used any more.
+        unsafe { unmap(start.as_ptr(), len) }
+    }
+}
+
+/// Whole pages of every system.
+fn mapped_len(len: usize) -> Option<usize> {
+    len.checked_next_multiple_of(crate::AlignedBuf::ALIGNMENT)
+}
+
+/// # Safety
+/// The range must be whole pages of a mapping to which nothing refers.
+unsafe fn unmap(start: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's promise. A failure leaves the range mapped.
+        let _ = unsafe { munmap(start.cast(), len) };
+    }
 }
 
 /// A private read-only mapping.

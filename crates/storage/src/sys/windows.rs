@@ -7,13 +7,14 @@ use std::os::windows::ffi::OsStrExt;
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::os::windows::io::AsRawHandle;
 use std::path::Path;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use windows_sys::Win32::Foundation::CloseHandle;
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_NO_BUFFERING, GetDiskFreeSpaceExW};
 use windows_sys::Win32::System::Memory::{
-    CreateFileMappingW, FILE_MAP_READ, MEMORY_MAPPED_VIEW_ADDRESS, MapViewOfFile, PAGE_READONLY,
-    UnmapViewOfFile,
+    CreateFileMappingW, FILE_MAP_READ, MEM_COMMIT, MEM_RELEASE, MEM_RESERVE,
+    MEMORY_MAPPED_VIEW_ADDRESS, MapViewOfFile, PAGE_READONLY, PAGE_READWRITE, UnmapViewOfFile,
+    VirtualAlloc, VirtualFree,
 };
 use windows_sys::Win32::System::ProcessStatus::{GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
@@ -38,6 +39,23 @@ pub fn open_direct_to_write(path: &Path) -> io::Result<File> {
 /// One read at `offset`, possibly short.
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     file.seek_read(buf, offset)
+}
+
+/// `len` zero bytes at a multiple of `alignment`, which must be at most 64 KiB, the granularity of this system.
+pub fn allocate(len: usize, alignment: usize) -> Option<NonNull<u8>> {
+    assert!(alignment <= 64 << 10, "no alignment of {alignment} here");
+    // SAFETY: the system chooses the address, so no existing memory is replaced.
+    let start = unsafe { VirtualAlloc(ptr::null(), len, MEM_COMMIT | MEM_RESERVE, PAGE_READWRITE) };
+    NonNull::new(start.cast())
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// `start` must come from [`allocate`], and nothing may refer to it any more.
+pub unsafe fn release(start: NonNull<u8>, _len: usize) {
+    // SAFETY: the caller's promise; a release takes the whole allocation and wants the size 0.
+    unsafe { VirtualFree(start.as_ptr().cast(), 0, MEM_RELEASE) };
 }
 
 /// There is no such advice here.

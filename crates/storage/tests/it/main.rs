@@ -6,6 +6,7 @@ use ouzel_storage::counting::CountingAllocator;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 mod disks;
+mod probe;
 mod reads;
 mod small;
 mod streams;

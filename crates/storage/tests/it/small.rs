@@ -4,8 +4,8 @@ use std::fs;
 
 use ouzel_storage::counting::{Counts, count};
 use ouzel_storage::{
-    AlignedBuf, DirLock, Mmap, Sha256, StorageError, Xxh3, free_memory, free_space, peak_memory,
-    xxh3_64,
+    AlignedBuf, DirLock, Mmap, Region, Sha256, StorageError, Xxh3, free_memory, free_space,
+    peak_memory, xxh3_64,
 };
 
 #[test]
@@ -114,4 +114,33 @@ fn allocations_are_counted() {
         counts.peak_bytes, 0,
         "releasing what was held before is no use of memory"
     );
+}
+
+#[test]
+fn regions_are_disjoint_and_cover_what_they_were_cut_from() {
+    let mut rest = Region::new(5 << 20).expect("memory");
+    assert!(rest.as_ptr().addr().is_multiple_of(AlignedBuf::ALIGNMENT));
+    let start = rest.as_ptr().addr();
+    let mut pieces = Vec::new();
+    for (i, len) in [16_384, 1, 3 << 20, 0].into_iter().enumerate() {
+        let tail = rest.split_off(len);
+        let mut piece = std::mem::replace(&mut rest, tail);
+        assert!(piece.iter().all(|&byte| byte == 0), "zero at first");
+        piece.fill(i as u8 + 1);
+        pieces.push((piece, len));
+    }
+    let mut at = start;
+    for (i, (piece, len)) in pieces.iter().enumerate() {
+        assert_eq!((piece.as_ptr().addr(), piece.len()), (at, *len));
+        assert!(piece.iter().all(|&byte| byte == i as u8 + 1), "piece {i}");
+        at += len;
+    }
+    assert_eq!(at + rest.len(), start + (5 << 20));
+    // A piece outlives the others, and may be filled by another thread.
+    drop(rest);
+    let (mut piece, _) = pieces.swap_remove(2);
+    drop(pieces);
+    std::thread::spawn(move || piece.fill(9))
+        .join()
+        .expect("no panic");
 }

@@ -88,6 +88,20 @@ fn unsafe_code_stays_in_its_rooms() {
 }
 
 #[test]
+fn the_pool_may_start_threads_and_nothing_else() {
+    let line = |line: &str| format!("{HEADER}{line}\n");
+    passes(
+        "crates/kernels/src/pool.rs",
+        &line("std::thread::yield_now();"),
+    );
+    refused(
+        "crates/kernels/src/pool.rs",
+        &line("println!();"),
+        "must not know",
+    );
+}
+
+#[test]
 fn a_room_knows_nothing_beyond_its_walls() {
     for (room, line) in [
         ("engine", "println!();"),
