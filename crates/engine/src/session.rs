@@ -215,7 +215,9 @@ impl Session {
         self.check(ids)?;
         let mut result = Ok(());
         let mut first = 0;
-        for chunk in ids.chunks(self.budget.chunk) {
+        // Rows that are handed out together lie together.
+        let n_rows = self.budget.chunk.min(self.budget.blocks.block_rows);
+        for chunk in ids.chunks(n_rows) {
             result = self.trace_chunk(chunk, first, f);
             if result.is_err() {
                 break;
