@@ -41,7 +41,8 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     println!("{}", model.manifest().model_id);
     let trace = Trace::take(&model, &order)?;
     if let Some(path) = &order.choices {
-        std::fs::write(path, trace.choices.csv()).with_context(|| path.display().to_string())?;
+        std::fs::write(path, trace.choices.csv(&trace.ids))
+            .with_context(|| path.display().to_string())?;
     }
     trace.print_layers(&model);
     trace.print_hit_rates(&model, &order)
@@ -83,6 +84,7 @@ impl Order {
 
 /// What a pass over the sequence showed.
 struct Trace {
+    ids: Vec<TokenId>,
     /// Root mean square of the stream behind each layer, of each token.
     rms: Vec<Vec<f64>>,
     choices: Choices,
@@ -113,6 +115,7 @@ impl Trace {
             }
         })?;
         Ok(Trace {
+            ids,
             rms,
             choices: Choices {
                 n_experts: config.n_experts,
