@@ -4,9 +4,10 @@
 //! uneven the choice of experts is, and the hit rates of the engine's cache policy at several sizes, replayed from one pass: a row's experts do
 //! not depend on how rows are put together, nor on what is cached.
 
+mod compare;
 mod replay;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ struct Order {
     decode: usize,
     /// Where to write which experts each token chose, for comparison with another engine.
     choices: Option<PathBuf>,
+    /// What another engine wrote of the same kind.
+    compare: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -44,6 +47,9 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
         std::fs::write(path, trace.choices.csv(&trace.ids))
             .with_context(|| path.display().to_string())?;
     }
+    if let Some(path) = &order.compare {
+        trace.print_agreement(path)?;
+    }
     trace.print_layers(&model);
     trace.print_hit_rates(&model, &order)
 }
@@ -53,7 +59,7 @@ impl Order {
         let mut model = None;
         let mut slots = preset::WANTED_SLOTS.to_vec();
         let (mut prefill, mut decode) = (512, 256);
-        let mut choices = None;
+        let (mut choices, mut compare) = (None, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
@@ -66,6 +72,7 @@ impl Order {
                 "--prefill" => prefill = value()?.parse().context("--prefill is a number")?,
                 "--decode" => decode = value()?.parse().context("--decode is a number")?,
                 "--choices" => choices = Some(PathBuf::from(value()?)),
+                "--compare" => compare = Some(PathBuf::from(value()?)),
                 flag if flag.starts_with('-') => bail!("what is {flag:?}?"),
                 path if model.is_none() => model = Some(PathBuf::from(path)),
                 path => bail!("{path:?}: one model is enough"),
@@ -78,6 +85,7 @@ impl Order {
             prefill,
             decode,
             choices,
+            compare,
         })
     }
 }
@@ -133,6 +141,18 @@ fn root_mean_square(row: &[f32]) -> f64 {
 }
 
 impl Trace {
+    fn print_agreement(&self, path: &Path) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let layers = compare::compare(&self.choices, &text)?;
+        println!("layer  experts that {} has too", path.display());
+        for layer in &layers {
+            println!("{:5}  {:5.1} %", layer.layer, 100.0 * layer.same);
+        }
+        let mean = layers.iter().map(|layer| layer.same).sum::<f64>() / layers.len() as f64;
+        println!("  all  {:5.1} %", 100.0 * mean);
+        Ok(())
+    }
+
     fn print_layers(&self, model: &Model) {
         let n_experts = model.config().n_experts;
         let most = [8, 16, 32].map(|n: usize| n.min(n_experts));
