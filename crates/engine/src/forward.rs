@@ -21,13 +21,18 @@ pub fn chunk<O: Ops>(
         n: ids.len(),
         chunk_position: position,
     };
-    for rows in rows.blocks(ops.block_rows()) {
-        ops.embed(&ids[rows.start..rows.start + rows.n], rows);
-    }
+    embed(ops, ids, rows);
     for l in config.layer_ids() {
         layer(ops, config, l, rows)?;
     }
     Ok(())
+}
+
+/// Starts the residual stream of the rows of a chunk, whose tokens are `ids`.
+pub fn embed<O: Ops>(ops: &mut O, ids: &[TokenId], chunk: Rows) {
+    for rows in chunk.blocks(ops.block_rows()) {
+        ops.embed(&ids[rows.start..rows.start + rows.n], rows);
+    }
 }
 
 /// One decoder layer over the rows of a chunk, in place on [`Buf::Hidden`].

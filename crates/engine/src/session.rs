@@ -202,7 +202,7 @@ impl Session {
         self.settle(result)
     }
 
-    /// Adds `ids` to the context and hands out what each layer made of each chunk of them. A diagnosis: nothing else needs it, and
+    /// Adds `ids` to the context and hands out what each layer made of them, block by block. A diagnosis: nothing else needs it, and
     /// it computes no logits.
     ///
     /// # Errors
@@ -314,16 +314,19 @@ impl Session {
         self.cpu.reserve(self.position, ids.len());
         let (cpu, config) = (&mut self.cpu, self.model.config());
         let rows = chunk_rows(ids.len(), self.position);
-        cpu.embed(ids, rows);
+        forward::embed(cpu, ids, rows);
         for l in config.layer_ids() {
             forward::layer(cpu, config, l, rows)?;
-            let chosen: Vec<&[u32]> = (0..rows.n).map(|row| cpu.routes(row).0).collect();
-            let trace = LayerTrace {
-                first,
-                hidden: cpu.rows(Buf::Hidden, l, rows),
-                chosen: &chosen,
-            };
-            f(l, &trace);
+            for block in rows.blocks(cpu.block_rows()) {
+                let of_block = block.start..block.start + block.n;
+                let chosen: Vec<&[u32]> = of_block.map(|row| cpu.routes(row).0).collect();
+                let trace = LayerTrace {
+                    first: first + block.start,
+                    hidden: cpu.rows(Buf::Hidden, l, block),
+                    chosen: &chosen,
+                };
+                f(l, &trace);
+            }
         }
         Ok(())
     }

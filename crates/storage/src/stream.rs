@@ -48,6 +48,9 @@ impl StreamWriter {
     ///
     /// # Errors
     /// [`StorageError::Io`].
+    ///
+    /// # Panics
+    /// If they are not.
     pub fn write_block(&mut self, block: &[u8]) -> Result<(), StorageError> {
         let whole = [block.as_ptr().addr(), block.len()];
         let whole = whole.map(|n| n.is_multiple_of(AlignedBuf::ALIGNMENT));

@@ -34,7 +34,8 @@ cargo xtask COMMAND
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
                  --gguf writes the same for llama.cpp, with the tokenizer of FILE, its models/ggml-vocab-gemma-4.gguf
-  synth-check MODEL [--slots 4,8,12,16,24,32] [--prefill N] [--decode N]
+  synth-check MODEL [--slots 4,8,12,16,24,32] [--prefill N] [--decode N] [--choices OUT.csv]
+              [--compare THEIRS.csv]
                  such a model's residual stream, popularity of experts and hit rates; an error where these are off
 ";
 

@@ -262,3 +262,33 @@ fn tokens_that_do_not_fit_or_do_not_exist_change_nothing() {
     );
     assert_eq!(session.position(), 15);
 }
+
+#[test]
+fn a_trace_shows_every_layer_of_every_token_and_leaves_the_context_of_a_prefill() {
+    // Several chunks of several blocks.
+    let prompt: Vec<TokenId> = (0..500).map(|n| TokenId(300 + 7 * n)).collect();
+    let chunked = |options: &mut ouzel_engine::Options| options.chunk = Some(200);
+    let mut traced = session(&DEMO.model, Precision::Exact, chunked);
+    let config = DEMO.model.config();
+    let mut seen = vec![0; config.n_layers()];
+    traced
+        .trace_layers(&prompt, &mut |l, trace| {
+            assert_eq!(trace.first, seen[l.index()], "chunks come in order");
+            let n = trace.chosen.len();
+            assert_eq!(trace.hidden.len(), n * config.hidden_size);
+            for chosen in trace.chosen {
+                assert_eq!(chosen.len(), config.experts_per_token);
+                assert!(chosen.iter().all(|&e| (e as usize) < config.n_experts));
+            }
+            seen[l.index()] += n;
+        })
+        .expect("a trace");
+    assert_eq!(seen, vec![prompt.len(); config.n_layers()]);
+    let mut plain = session(&DEMO.model, Precision::Exact, chunked);
+    prefill(&mut plain, &prompt);
+    let next = TokenId(400);
+    assert_eq!(
+        traced.decode(next).expect("a token"),
+        plain.decode(next).expect("a token")
+    );
+}

@@ -1,6 +1,6 @@
 //! The engine's cache policy over recorded choices.
 
-use ouzel_engine::{ExpertId, LayerCache, Placement, Plan};
+use ouzel_engine::{ExpertId, LayerCache, Placement, Plan, TokenId};
 
 /// The experts that a sequence of tokens chose.
 pub struct Choices {
@@ -51,6 +51,21 @@ impl Choices {
         repeated as f64 / (tokens.len().saturating_sub(1).max(1) * self.k) as f64
     }
 
+    /// A line for each layer and token: both, the token's id, then the experts in ascending order.
+    pub fn csv(&self, ids: &[TokenId]) -> String {
+        let mut text = "layer,token,id,experts\n".to_owned();
+        for (l, layer) in self.layers.iter().enumerate() {
+            let tokens = layer.chunks_exact(self.k).zip(ids);
+            for (token, (chosen, TokenId(id))) in tokens.enumerate() {
+                let mut chosen = chosen.to_vec();
+                chosen.sort_unstable();
+                let chosen: Vec<String> = chosen.iter().map(u32::to_string).collect();
+                text += &format!("{l},{token},{id},{}\n", chosen.join(" "));
+            }
+        }
+        text
+    }
+
     fn count(&self, chosen: &[u32]) -> Vec<u32> {
         let mut counts = vec![0; self.n_experts];
         for &expert in chosen {
@@ -83,5 +98,11 @@ mod tests {
         assert_eq!(choices.hit_rate(0, 1, 8), 0.0);
         assert_eq!(choices.counts(0), [2, 2, 1, 1]);
         assert_eq!(choices.repeated(0), 0.5);
+        let csv = choices.csv(&[70, 71, 72].map(TokenId));
+        assert!(
+            csv.starts_with("layer,token,id,experts\n0,0,70,0 1\n0,1,71,0 1\n"),
+            "{csv}"
+        );
+        assert!(csv.ends_with("\n1,2,72,2 3\n"), "{csv}");
     }
 }
