@@ -295,11 +295,12 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile_dots<const BITS: usize>(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
     let mut y = [[0; 16]; 2];
+    let (even_x, odd_x) = (x.even_quads(g), x.odd_quads(g));
     for (block, y) in y.iter_mut().enumerate() {
         let mut sums = [_mm256_setzero_si256(); 2];
         for k in block * 4..(block + 1) * 4 {
-            let even = _mm256_set1_epi32(x.even_quad(g, k));
-            let odd = _mm256_set1_epi32(x.odd_quad(g, k));
+            let even = _mm256_set1_epi32(even_x[k]);
+            let odd = _mm256_set1_epi32(odd_x[k]);
             for (half, sum) in sums.iter_mut().enumerate() {
                 let (even_codes, odd_codes) =
                     (load_u32(&tile.even[k], half), load_u32(&tile.odd[k], half));

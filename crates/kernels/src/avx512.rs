@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use half::f16;
 
-use crate::fast::Tile;
+use crate::fast::{Tile, TileGroup};
 use crate::isa::{Lanes, Op};
 use crate::lanes;
 use crate::probe::{LINE, Streams};
@@ -98,6 +98,18 @@ impl Lanes for Avx512 {
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { tile_dots(tile, x, g) }
+    }
+
+    #[inline(always)]
+    fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
+        self,
+        tile: &Tile,
+        x: [&[Chunk; PLANES]; ROWS],
+        group: &TileGroup<'_>,
+        acc: &mut [[f32; 16]; ROWS],
+    ) {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_rows(tile, x, group, acc) }
     }
 
     #[inline(always)]
@@ -296,22 +308,86 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
 fn tile_dots(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
     let mut y = [[0; 16]; 2];
     for (block, y) in y.iter_mut().enumerate() {
-        let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-        for k in block * 4..(block + 1) * 4 {
-            even = _mm512_dpbusd_epi32(
-                even,
-                load_u32(&tile.even[k]),
-                _mm512_set1_epi32(x.even_quad(g, k)),
-            );
-            odd = _mm512_dpbusd_epi32(
-                odd,
-                load_u32(&tile.odd[k]),
-                _mm512_set1_epi32(x.odd_quad(g, k)),
-            );
-        }
-        store(y, _mm512_add_epi32(even, odd));
+        let [dots] = block_dots(tile, [x], g, block);
+        store(y, dots);
     }
     y
+}
+
+/// Half a group of sixteen output rows times rows of activations. Every row has its own two chains, so that four of them hide the
+/// latency of the multiply-adds.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn block_dots<const ROWS: usize>(
+    tile: &Tile,
+    x: [&Chunk; ROWS],
+    g: usize,
+    block: usize,
+) -> [__m512i; ROWS] {
+    let mut even = [_mm512_setzero_si512(); ROWS];
+    let mut odd = even;
+    for k in block * 4..(block + 1) * 4 {
+        let (even_codes, odd_codes) = (load_u32(&tile.even[k]), load_u32(&tile.odd[k]));
+        for r in 0..ROWS {
+            even[r] = _mm512_dpbusd_epi32(even[r], even_codes, quad(&x[r].even, g * 8 + k));
+            odd[r] = _mm512_dpbusd_epi32(odd[r], odd_codes, quad(&x[r].odd, g * 8 + k));
+        }
+    }
+    for r in 0..ROWS {
+        even[r] = _mm512_add_epi32(even[r], odd[r]);
+    }
+    even
+}
+
+/// Four codes from the `i`-th four on, in every lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn quad(codes: &[i8; 512], i: usize) -> __m512i {
+    assert!(i < 128);
+    // SAFETY: reads four of the 512 codes: `i` is below a quarter of that; any address will do.
+    _mm512_set1_epi32(unsafe { codes.as_ptr().add(4 * i).cast::<i32>().read_unaligned() })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn tile_rows<const PLANES: usize, const ROWS: usize>(
+    tile: &Tile,
+    x: [&[Chunk; PLANES]; ROWS],
+    group: &TileGroup<'_>,
+    acc: &mut [[f32; 16]; ROWS],
+) {
+    let g = group.g;
+    let mut t = [_mm512_setzero_ps(); ROWS];
+    for p in 0..PLANES {
+        let planes = x.map(|x| &x[p]);
+        for block in 0..2 {
+            let dots = block_dots(tile, planes, g, block);
+            for r in 0..ROWS {
+                let (dot, sx) = (
+                    _mm512_cvtepi32_ps(dots[r]),
+                    _mm512_set1_ps(planes[r].scales[block][g]),
+                );
+                t[r] = if p == 0 && block == 0 {
+                    _mm512_mul_ps(dot, sx)
+                } else {
+                    _mm512_fmadd_ps(dot, sx, t[r])
+                };
+            }
+        }
+    }
+    let (scales, biases) = (load_f32(group.scales), load_f32(group.biases));
+    for r in 0..ROWS {
+        let sum = _mm512_set1_ps(x[r][0].sums[g]);
+        let y = _mm512_fmadd_ps(scales, t[r], load_f32(&acc[r]));
+        store_f32(&mut acc[r], _mm512_fmadd_ps(biases, sum, y));
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn load_f32(x: &[f32; 16]) -> __m512 {
+    // SAFETY: reads the 64 bytes of the array; any address will do.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
 }
 
 #[inline]

@@ -81,6 +81,38 @@ pub(crate) struct Tile {
     pub odd: [[u32; LANES]; 8],
 }
 
+/// Which group of a chunk a tile is, and its scales and biases, one an output row.
+pub(crate) struct TileGroup<'a> {
+    pub g: usize,
+    pub scales: &'a F,
+    pub biases: &'a F,
+}
+
+impl TileGroup<'_> {
+    /// `biases * s + (scales * t + acc)` of one row of activations.
+    #[inline(always)]
+    pub fn step<L: Lanes, const BITS: usize, const PLANES: usize>(
+        &self,
+        lanes: L,
+        tile: &Tile,
+        x: &[Chunk; PLANES],
+        acc: F,
+    ) -> F {
+        let g = self.g;
+        let mut t = [0.0; LANES];
+        for (p, plane) in x.iter().enumerate() {
+            let dots = lanes.tile_dots::<BITS>(tile, plane, g);
+            let sx = [[plane.scales[0][g]; LANES], [plane.scales[1][g]; LANES]];
+            t = weigh(dots, &sx, if p == 0 { None } else { Some(t) });
+        }
+        fma(
+            *self.biases,
+            [x[0].sums[g]; LANES],
+            fma(*self.scales, t, acc),
+        )
+    }
+}
+
 /// The output rows `o..o + 16` times up to sixteen rows of activations from `r` on. A lane of a register is an output row here, and
 /// the sixteen chains of each result lie in memory.
 #[inline(always)]
@@ -109,16 +141,26 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
                 columns = code_columns(lanes, w, o, at);
             }
             let tile = unpack::<BITS>(&columns, first);
-            for (r, acc) in (r..r + n_rows).zip(&mut acc[g]) {
-                let planes = &x.row(r).as_chunks::<PLANES>().0[c];
-                let mut t = [0.0; LANES];
-                for (p, plane) in planes.iter().enumerate() {
-                    let dots = lanes.tile_dots::<BITS>(&tile, plane, g);
-                    let sx = [[plane.scales[0][g]; LANES], [plane.scales[1][g]; LANES]];
-                    t = weigh(dots, &sx, if p == 0 { None } else { Some(t) });
-                }
-                *acc = fma(scales[g], t, *acc);
-                *acc = fma(biases[g], [planes[0].sums[g]; LANES], *acc);
+            let group = TileGroup {
+                g,
+                scales: &scales[g],
+                biases: &biases[g],
+            };
+            let planes = |r: usize| &x.row(r).as_chunks::<PLANES>().0[c];
+            let (fours, rest) = acc[g][..n_rows].as_chunks_mut::<4>();
+            let mut row = r;
+            for acc in fours {
+                let x = [
+                    planes(row),
+                    planes(row + 1),
+                    planes(row + 2),
+                    planes(row + 3),
+                ];
+                lanes.tile_rows::<BITS, PLANES, 4>(&tile, x, &group, acc);
+                row += 4;
+            }
+            for (acc, row) in rest.as_chunks_mut::<1>().0.iter_mut().zip(row..) {
+                lanes.tile_rows::<BITS, PLANES, 1>(&tile, [planes(row)], &group, acc);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use half::f16;
 
-use crate::fast::Tile;
+use crate::fast::{Tile, TileGroup};
 use crate::probe::Streams;
 use crate::quant_rows::Chunk;
 use crate::{absent, avx2, avx512, lanes, neon, portable};
@@ -129,6 +129,21 @@ pub(crate) trait Lanes: Copy {
 
     /// Sums of code times activation over group `g` of the chunk for sixteen output rows: `[block][output row]`.
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2];
+
+    /// One group of sixteen output rows times rows of activations that share the loads of the tile: `acc` gains
+    /// `scales * t`, then `biases * s`, as `fast.rs` defines them.
+    #[inline(always)]
+    fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
+        self,
+        tile: &Tile,
+        x: [&[Chunk; PLANES]; ROWS],
+        group: &TileGroup<'_>,
+        acc: &mut [[f32; 16]; ROWS],
+    ) {
+        for (acc, x) in acc.iter_mut().zip(x) {
+            *acc = group.step::<Self, BITS, PLANES>(self, tile, x, *acc);
+        }
+    }
 
     /// The sum of the little-endian words of all streams, which are equally long.
     fn read_sum(self, streams: Streams<'_>) -> u64;

@@ -138,31 +138,35 @@ pub(crate) fn largest(a: F) -> f32 {
     v[0]
 }
 
-/// `x` in pieces of sixteen, and the rest padded with `pad`; the piece starts at the index that `f` gets.
+/// Calls `f(piece number, piece)` for `x` in pieces of sixteen, the rest padded with `pad`; in one place only, as [`update`] does.
 #[inline(always)]
 pub(crate) fn for_each_piece(x: &[f32], pad: f32, mut f: impl FnMut(usize, F)) {
-    let (pieces, rest) = x.as_chunks::<LANES>();
-    for (i, piece) in pieces.iter().enumerate() {
-        f(i, *piece);
-    }
-    if !rest.is_empty() {
-        let mut last = [pad; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        f(pieces.len(), last);
+    for i in 0..x.len().div_ceil(LANES) {
+        let rest = &x[i * LANES..];
+        let piece = match rest.first_chunk::<LANES>() {
+            Some(piece) => *piece,
+            None => {
+                let mut last = [pad; LANES];
+                last[..rest.len()].copy_from_slice(rest);
+                last
+            }
+        };
+        f(i, piece);
     }
 }
 
 /// Replaces each piece of sixteen by `f(piece number, piece)`; the rest goes through `f` padded with zeros.
+///
+/// `f` is called in one place only: a closure with two callers stays a function of its own, compiled without the instruction set.
 #[inline(always)]
 pub(crate) fn update(y: &mut [f32], mut f: impl FnMut(usize, F) -> F) {
-    let (pieces, rest) = y.as_chunks_mut::<LANES>();
-    let n_pieces = pieces.len();
-    for (i, piece) in pieces.iter_mut().enumerate() {
-        *piece = f(i, *piece);
-    }
-    if !rest.is_empty() {
-        let last = f(n_pieces, padded(rest));
-        rest.copy_from_slice(&last[..rest.len()]);
+    for i in 0..y.len().div_ceil(LANES) {
+        let new = f(i, piece(y, i));
+        let y = &mut y[i * LANES..];
+        match y.first_chunk_mut::<LANES>() {
+            Some(y) => *y = new,
+            None => y.copy_from_slice(&new[..y.len()]),
+        }
     }
 }
 

@@ -291,6 +291,7 @@ fn pairs(v: uint32x4_t) -> uint64x2_t {
 fn tile_dots<const BITS: usize>(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
     let flip = vdupq_n_u8(if BITS == 4 { 0 } else { 128 });
     let mut y = [[0; 16]; 2];
+    let (even_x, odd_x) = (x.even_quads(g), x.odd_quads(g));
     for (block, y) in y.iter_mut().enumerate() {
         let mut start = 0;
         if BITS == 8 {
@@ -301,8 +302,8 @@ fn tile_dots<const BITS: usize>(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16];
         }
         let mut sums = [vdupq_n_s32(start); 4];
         for k in block * 4..(block + 1) * 4 {
-            let even = vreinterpretq_s8_s32(vdupq_n_s32(x.even_quad(g, k)));
-            let odd = vreinterpretq_s8_s32(vdupq_n_s32(x.odd_quad(g, k)));
+            let even = vreinterpretq_s8_s32(vdupq_n_s32(even_x[k]));
+            let odd = vreinterpretq_s8_s32(vdupq_n_s32(odd_x[k]));
             for (i, sum) in sums.iter_mut().enumerate() {
                 let even_codes = veorq_u8(vreinterpretq_u8_u32(load_u32(&tile.even[k], i)), flip);
                 let odd_codes = veorq_u8(vreinterpretq_u8_u32(load_u32(&tile.odd[k], i)), flip);

@@ -52,11 +52,9 @@ impl Lanes for Portable {
     #[inline(always)]
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
         let mut y = [[0; 16]; 2];
+        let (even_x, odd_x) = (x.even_quads(g), x.odd_quads(g));
         for k in 0..8 {
-            let (even, odd) = (
-                x.even_quad(g, k).to_le_bytes(),
-                x.odd_quad(g, k).to_le_bytes(),
-            );
+            let (even, odd) = (even_x[k].to_le_bytes(), odd_x[k].to_le_bytes());
             for (i, y) in y[k / 4].iter_mut().enumerate() {
                 *y += quad_dot(tile.even[k][i], even) + quad_dot(tile.odd[k][i], odd);
             }

@@ -42,17 +42,31 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Codes `4 k..4 k + 4` of even index of group `g`.
+    /// The codes of even index of group `g`, four at a time.
     #[inline(always)]
-    pub(crate) fn even_quad(&self, g: usize, k: usize) -> i32 {
-        i32::from_le_bytes(self.even.as_chunks::<4>().0[g * 8 + k].map(|code| code as u8))
+    pub(crate) fn even_quads(&self, g: usize) -> [i32; 8] {
+        quads(&self.even.as_chunks::<{ GROUP / 2 }>().0[g])
     }
 
     /// The same of odd index.
     #[inline(always)]
-    pub(crate) fn odd_quad(&self, g: usize, k: usize) -> i32 {
-        i32::from_le_bytes(self.odd.as_chunks::<4>().0[g * 8 + k].map(|code| code as u8))
+    pub(crate) fn odd_quads(&self, g: usize) -> [i32; 8] {
+        quads(&self.odd.as_chunks::<{ GROUP / 2 }>().0[g])
     }
+}
+
+#[inline(always)]
+fn quads(codes: &[i8; GROUP / 2]) -> [i32; 8] {
+    let mut quads = [0; 8];
+    for (quad, codes) in quads.iter_mut().zip(codes.as_chunks::<4>().0) {
+        *quad = i32::from_le_bytes([
+            codes[0] as u8,
+            codes[1] as u8,
+            codes[2] as u8,
+            codes[3] as u8,
+        ]);
+    }
+    quads
 }
 
 const ZERO: Chunk = Chunk {

@@ -131,7 +131,7 @@ fn inspect_shows_the_budget_and_the_smallest_that_would_do() {
     for part in [
         "resident weights",
         "KV cache, 4096 tokens",
-        "retained slots",
+        "expert slots",
         "of 48.0 MiB allowed",
         "smallest",
     ] {
