@@ -58,11 +58,13 @@ fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
     y: &mut Columns<'_>,
 ) {
     let mut tiled = 0;
-    if x.n_rows() >= LEAST_TILE_ROWS {
+    if x.n_rows() >= LEAST_TILE_ROWS && Panel::fits::<BITS>(w) {
         tiled = w.n_out / LANES * LANES;
-        for r in (0..x.n_rows()).step_by(TILE_ROWS) {
-            for o in (0..tiled).step_by(LANES) {
-                tile::<L, BITS, PLANES>(lanes, w, o, x, r, y);
+        let mut panel = Panel::new();
+        for o in (0..tiled).step_by(LANES) {
+            panel.load::<L, BITS>(lanes, w, o);
+            for r in (0..x.n_rows()).step_by(TILE_ROWS) {
+                tile::<L, BITS, PLANES>(lanes, &panel, w, (x, r), (y, o));
             }
         }
     }
@@ -113,55 +115,97 @@ impl TileGroup<'_> {
     }
 }
 
-/// The output rows `o..o + 16` times up to sixteen rows of activations from `r` on. A lane of a register is an output row here, and
+/// Columns of four bytes that a panel holds: 8,192 inputs of 4 bits, half of that of 8.
+const PANEL_COLUMNS: usize = 1024;
+/// Groups that a panel holds.
+const PANEL_GROUPS: usize = 128;
+
+/// Sixteen output rows with their codes turned, so that a lane is an output row; turned once for all rows of activations.
+struct Panel {
+    /// `[four bytes of codes][output row]`.
+    columns: [[u32; LANES]; PANEL_COLUMNS],
+    /// `[group][output row]`.
+    scales: [F; PANEL_GROUPS],
+    /// `[group][output row]`.
+    biases: [F; PANEL_GROUPS],
+}
+
+impl Panel {
+    #[inline(always)]
+    fn new() -> Panel {
+        Panel {
+            columns: [[0; LANES]; PANEL_COLUMNS],
+            scales: [[0.0; LANES]; PANEL_GROUPS],
+            biases: [[0.0; LANES]; PANEL_GROUPS],
+        }
+    }
+
+    fn fits<const BITS: usize>(w: &QuantMatrix<'_>) -> bool {
+        w.n_groups() <= PANEL_GROUPS && w.n_groups() * BITS * 2 <= PANEL_COLUMNS
+    }
+
+    /// Turns the output rows `o..o + 16`.
+    #[inline(always)]
+    fn load<L: Lanes, const BITS: usize>(&mut self, lanes: L, w: &QuantMatrix<'_>, o: usize) {
+        let n_columns = w.n_groups() * BITS * 2;
+        // Sixteen columns are two groups of 4-bit codes, or one of 8-bit codes.
+        let columns = self.columns[..n_columns.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
+        for (i, columns) in columns.0.iter_mut().enumerate() {
+            *columns = code_columns(lanes, w, o, i * 64);
+        }
+        let scales = self.scales.as_chunks_mut::<CHUNK_GROUPS>().0;
+        let biases = self.biases.as_chunks_mut::<CHUNK_GROUPS>().0;
+        let n_chunks = w.n_groups().div_ceil(CHUNK_GROUPS);
+        for (c, (scales, biases)) in scales.iter_mut().zip(biases).take(n_chunks).enumerate() {
+            *scales = scales_by_group(lanes, w.scales, o, c, w.n_groups());
+            *biases = scales_by_group(lanes, w.biases, o, c, w.n_groups());
+        }
+    }
+
+    /// The codes of a group.
+    #[inline(always)]
+    fn tile<const BITS: usize>(&self, group: usize) -> Tile {
+        let first = group * BITS * 2;
+        unpack::<BITS>(&self.columns[first..first + BITS * 2])
+    }
+}
+
+/// A panel times up to sixteen rows of activations from `r` on, to columns `o..o + 16`. A lane of a register is an output row here, and
 /// the sixteen chains of each result lie in memory.
 #[inline(always)]
 fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
     lanes: L,
+    panel: &Panel,
     w: &QuantMatrix<'_>,
-    o: usize,
-    x: &QuantRows,
-    r: usize,
-    y: &mut Columns<'_>,
+    (x, r): (&QuantRows, usize),
+    (y, o): (&mut Columns<'_>, usize),
 ) {
     let n_rows = TILE_ROWS.min(x.n_rows() - r);
-    let n_groups = w.n_groups();
     // `[lane of the sum][activation row][output row]`.
     let mut acc = [[[0.0; LANES]; TILE_ROWS]; LANES];
-    for c in 0..n_groups.div_ceil(CHUNK_GROUPS) {
-        let n = (n_groups - c * CHUNK_GROUPS).min(CHUNK_GROUPS);
-        let scales = scales_by_group(lanes, w.scales, o, c, n_groups);
-        let biases = scales_by_group(lanes, w.biases, o, c, n_groups);
-        let mut columns = [[0; LANES]; LANES];
-        for g in 0..n {
-            // Sixteen columns are two groups of 4-bit codes, or one of 8-bit codes.
-            let first = if BITS == 4 { g % 2 * 8 } else { 0 };
-            if first == 0 {
-                let at = (c * CHUNK_GROUPS + g) * BITS * 8;
-                columns = code_columns(lanes, w, o, at);
-            }
-            let tile = unpack::<BITS>(&columns, first);
-            let group = TileGroup {
-                g,
-                scales: &scales[g],
-                biases: &biases[g],
-            };
-            let planes = |r: usize| &x.row(r).as_chunks::<PLANES>().0[c];
-            let (fours, rest) = acc[g][..n_rows].as_chunks_mut::<4>();
-            let mut row = r;
-            for acc in fours {
-                let x = [
-                    planes(row),
-                    planes(row + 1),
-                    planes(row + 2),
-                    planes(row + 3),
-                ];
-                lanes.tile_rows::<BITS, PLANES, 4>(&tile, x, &group, acc);
-                row += 4;
-            }
-            for (acc, row) in rest.as_chunks_mut::<1>().0.iter_mut().zip(row..) {
-                lanes.tile_rows::<BITS, PLANES, 1>(&tile, [planes(row)], &group, acc);
-            }
+    for group in 0..w.n_groups() {
+        let (c, g) = (group / CHUNK_GROUPS, group % CHUNK_GROUPS);
+        let tile = panel.tile::<BITS>(group);
+        let group = TileGroup {
+            g,
+            scales: &panel.scales[group],
+            biases: &panel.biases[group],
+        };
+        let planes = |r: usize| &x.row(r).as_chunks::<PLANES>().0[c];
+        let (fours, rest) = acc[g][..n_rows].as_chunks_mut::<4>();
+        let mut row = r;
+        for acc in fours {
+            let x = [
+                planes(row),
+                planes(row + 1),
+                planes(row + 2),
+                planes(row + 3),
+            ];
+            lanes.tile_rows::<BITS, PLANES, 4>(&tile, x, &group, acc);
+            row += 4;
+        }
+        for (acc, row) in rest.as_chunks_mut::<1>().0.iter_mut().zip(row..) {
+            lanes.tile_rows::<BITS, PLANES, 1>(&tile, [planes(row)], &group, acc);
         }
     }
     let sums = sum_lanes(&mut acc);
@@ -197,16 +241,16 @@ fn code_columns<L: Lanes>(
     lanes.transpose(&rows)
 }
 
-/// The codes of a group, the first of its columns at `first`.
+/// The codes of a group from its columns.
 #[inline(always)]
-fn unpack<const BITS: usize>(columns: &[[u32; LANES]; LANES], first: usize) -> Tile {
+fn unpack<const BITS: usize>(columns: &[[u32; LANES]]) -> Tile {
     let mut tile = Tile {
         even: [[0; LANES]; 8],
         odd: [[0; LANES]; 8],
     };
     // One flat loop over many words: over two short nested ones the compiler scatters.
     if BITS == 4 {
-        let words = columns[first..first + 8].as_flattened();
+        let words = columns.as_flattened();
         for (even, word) in tile.even.as_flattened_mut().iter_mut().zip(words) {
             *even = word & 0x0F0F_0F0F;
         }
