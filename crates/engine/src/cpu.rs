@@ -295,7 +295,8 @@ impl Ops for Cpu {
             if !exact && quantized_planes != planes(matrix) {
                 quantized_planes = planes(matrix);
                 let n_in = self.width(op.x, op.layer);
-                kernels::quantize(
+                kernels::quantize_shared(
+                    &self.pool,
                     self.isa,
                     x_rows,
                     n_in,
@@ -388,10 +389,10 @@ impl Ops for Cpu {
     }
 
     fn layer_scale(&mut self, l: LayerId, x: Buf, rows: Rows) {
-        let width = self.width(x, l);
         let factor = self.weights.layer_scalar(l);
-        let rows = self.buffers[x as usize].rows_mut(span(x, rows), width);
-        kernels::scale(self.isa, rows, factor);
+        self.for_each_row(x, l, rows, &|this, _, row| {
+            kernels::scale(this.isa, row, factor);
+        });
     }
 
     fn head(&mut self, rows: Rows) {
@@ -431,13 +432,21 @@ impl Ops for Cpu {
 }
 
 impl Cpu {
-    /// Calls `f(y, x)` on the rows of two buffers that have one width in layer `l`.
-    fn zip(&mut self, l: LayerId, (x, y): (Buf, Buf), rows: Rows, f: impl Fn(&mut [f32], &[f32])) {
+    /// Calls `f(y, x)` on each row of two buffers that have one width in layer `l`.
+    fn zip(
+        &mut self,
+        l: LayerId,
+        (x, y): (Buf, Buf),
+        rows: Rows,
+        f: impl Fn(&mut [f32], &[f32]) + Sync,
+    ) {
         let width = self.width(x, l);
         debug_assert_eq!(width, self.width(y, l));
         let input = std::mem::take(&mut self.buffers[x as usize]);
-        let to = self.buffers[y as usize].rows_mut(span(y, rows), width);
-        f(to, input.rows(span(x, rows), width));
+        let x_rows = input.rows(span(x, rows), width);
+        self.for_each_row(y, l, rows, &|_, i, row| {
+            f(row, &x_rows[i * width..(i + 1) * width]);
+        });
         self.buffers[x as usize] = input;
     }
 }

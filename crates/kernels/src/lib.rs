@@ -49,6 +49,6 @@ pub use isa::Isa;
 pub use norm::{rms_norm, rms_norm_in_place};
 pub use pool::Pool;
 pub use quant_matrix::{Bits, GROUP, QuantMatrix};
-pub use quant_rows::{QuantRows, quantize};
+pub use quant_rows::{QuantRows, quantize, quantize_shared};
 pub use rope::rope;
 pub use select::{softmax, top_k};

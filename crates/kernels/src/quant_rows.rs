@@ -17,6 +17,7 @@
 //! A scale per 32 costs the kernels one multiply-add a group. With the exact sum of `x` in the bias term the errors of one plane
 //! are 1.7 to 1.9 times larger.
 
+use crate::Pool;
 use crate::isa::{Isa, Lanes, Op};
 use crate::lanes::{F, LANES, fma, largest, map, max};
 use crate::math::ROUND;
@@ -125,6 +126,30 @@ impl QuantRows {
     }
 }
 
+impl QuantRows {
+    /// Takes on the shape of `x`, and hands out the chunks of its rows.
+    fn prepare(&mut self, x: &[f32], n_in: usize, planes: usize) -> &mut [Chunk] {
+        assert!(
+            n_in.is_multiple_of(GROUP) && n_in > 0,
+            "n_in {n_in} is not whole groups of {GROUP}"
+        );
+        assert!(
+            x.len().is_multiple_of(n_in),
+            "{} elements are not rows of {n_in}",
+            x.len()
+        );
+        assert!(planes == 1 || planes == 2, "{planes} planes");
+        let n_rows = x.len() / n_in;
+        let n = n_rows * n_chunks(n_in) * planes;
+        assert!(
+            n <= self.chunks.len(),
+            "no room for {n_rows} rows of {n_in} in {planes} planes"
+        );
+        (self.n_rows, self.n_in, self.planes) = (n_rows, n_in, planes);
+        &mut self.chunks[..n]
+    }
+}
+
 /// Chunks of a row.
 fn n_chunks(n_in: usize) -> usize {
     n_in.div_ceil(CHUNK_GROUPS * GROUP)
@@ -135,28 +160,36 @@ fn n_chunks(n_in: usize) -> usize {
 /// # Panics
 /// If `n_in` is not whole groups of 64, `planes` is not 1 or 2, or `out` lacks room.
 pub fn quantize(isa: Isa, x: &[f32], n_in: usize, planes: usize, out: &mut QuantRows) {
-    assert!(
-        n_in.is_multiple_of(GROUP) && n_in > 0,
-        "n_in {n_in} is not whole groups of {GROUP}"
-    );
-    assert!(
-        x.len().is_multiple_of(n_in),
-        "{} elements are not rows of {n_in}",
-        x.len()
-    );
-    assert!(planes == 1 || planes == 2, "{planes} planes");
-    let n_rows = x.len() / n_in;
-    let row_chunks = n_chunks(n_in) * planes;
-    assert!(
-        n_rows * row_chunks <= out.chunks.len(),
-        "no room for {n_rows} rows of {n_in} in {planes} planes"
-    );
-    (out.n_rows, out.n_in, out.planes) = (n_rows, n_in, planes);
+    let chunks = out.prepare(x, n_in, planes);
     isa.run(Quantize {
         x,
         n_in,
         planes,
-        chunks: &mut out.chunks[..n_rows * row_chunks],
+        chunks,
+    });
+}
+
+/// [`quantize`] with the rows shared among the threads of `pool`.
+///
+/// # Panics
+/// As [`quantize`].
+pub fn quantize_shared(
+    pool: &Pool,
+    isa: Isa,
+    x: &[f32],
+    n_in: usize,
+    planes: usize,
+    out: &mut QuantRows,
+) {
+    let chunks = out.prepare(x, n_in, planes);
+    pool.for_each_chunk(chunks, n_chunks(n_in) * planes, &|row, chunks| {
+        let x = &x[row * n_in..(row + 1) * n_in];
+        isa.run(Quantize {
+            x,
+            n_in,
+            planes,
+            chunks,
+        });
     });
 }
 

@@ -83,19 +83,19 @@ impl Cpu {
         let mut quantized = std::mem::replace(&mut self.quantized, QuantRows::new(0, 0, 0));
 
         let input = &self.buffers[Buf::ExpertInput as usize];
-        for (place, row) in places
-            .clone()
-            .zip(scratch.gathered.chunks_exact_mut(hidden))
-        {
-            let from = self.routes.at_place(place).0;
+        let gathered = &mut scratch.gathered[..n * hidden];
+        self.pool.for_each_chunk(gathered, hidden, &|i, row| {
+            let from = self.routes.at_place(places.start + i).0;
             row.copy_from_slice(input.rows(from..from + 1, hidden));
-        }
+        });
         let parts = self.store.parts();
-        let x = self.input(&scratch.gathered[..n * hidden], hidden, 1, &mut quantized);
+        let x = self.input(gathered, hidden, 1, &mut quantized);
         self.project(&parts.gate(expert), x, n, &mut scratch.gate[..n * inner]);
         self.project(&parts.up(expert), x, n, &mut scratch.up[..n * inner]);
         let (gate, up) = (&mut scratch.gate[..n * inner], &scratch.up[..n * inner]);
-        kernels::geglu(self.isa, gate, up);
+        self.pool.for_each_chunk(gate, inner, &|i, gate| {
+            kernels::geglu(self.isa, gate, &up[i * inner..(i + 1) * inner]);
+        });
         let x = self.input(gate, inner, DOWN_PLANES, &mut quantized);
         let out = first * hidden..(first + n) * hidden;
         self.project(&parts.down(expert), x, n, &mut scratch.outputs[out]);
@@ -115,7 +115,7 @@ impl Cpu {
         match self.precision {
             Precision::Exact => Input::F32(x),
             Precision::Fast => {
-                kernels::quantize(self.isa, x, n_in, planes, quantized);
+                kernels::quantize_shared(&self.pool, self.isa, x, n_in, planes, quantized);
                 Input::I8(quantized)
             }
         }
