@@ -63,8 +63,11 @@ fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
         let mut panel = Panel::new();
         for o in (0..tiled).step_by(LANES) {
             panel.load::<L, BITS>(lanes, w, o);
+            // Rows of a panel lie in one run, but are read side by side, which no processor foresees: so it is told.
+            let mut next = &w.packed[(o + LANES) * w.row_bytes()..];
             for r in (0..x.n_rows()).step_by(TILE_ROWS) {
-                tile::<L, BITS, PLANES>(lanes, &panel, w, (x, r), (y, o));
+                tile::<L, BITS, PLANES>(lanes, &panel, (w, next), (x, r), (y, o));
+                next = &[];
             }
         }
     }
@@ -170,13 +173,13 @@ impl Panel {
     }
 }
 
-/// A panel times up to sixteen rows of activations from `r` on, to columns `o..o + 16`. A lane of a register is an output row here, and
+/// A panel times up to sixteen rows of activations from `r` on, to columns `o..o + 16`; `next` will be wanted soon. A lane of a register is an output row here, and
 /// the sixteen chains of each result lie in memory.
 #[inline(always)]
 fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
     lanes: L,
     panel: &Panel,
-    w: &QuantMatrix<'_>,
+    (w, next): (&QuantMatrix<'_>, &[u8]),
     (x, r): (&QuantRows, usize),
     (y, o): (&mut Columns<'_>, usize),
 ) {
@@ -185,6 +188,9 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
     let mut acc = [[[0.0; LANES]; TILE_ROWS]; LANES];
     for group in 0..w.n_groups() {
         let (c, g) = (group / CHUNK_GROUPS, group % CHUNK_GROUPS);
+        for line in group * BITS * 2..(group + 1) * BITS * 2 {
+            lanes.prefetch(next, line);
+        }
         let tile = panel.tile::<BITS>(group);
         let group = TileGroup {
             g,

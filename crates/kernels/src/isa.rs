@@ -130,6 +130,10 @@ pub(crate) trait Lanes: Copy {
     /// Sums of code times activation over group `g` of the chunk for sixteen output rows: `[block][output row]`.
     fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2];
 
+    /// Asks for the cache line of the `i`-th 64 bytes, if there are so many. Changes no result.
+    #[inline(always)]
+    fn prefetch(self, _bytes: &[u8], _i: usize) {}
+
     /// One group of sixteen output rows times rows of activations that share the loads of the tile: `acc` gains
     /// `scales * t`, then `biases * s`, as `fast.rs` defines them.
     #[inline(always)]

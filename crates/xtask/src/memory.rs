@@ -52,7 +52,7 @@ impl Proof {
         let mut proof = Proof {
             model: None,
             budgets: Vec::new(),
-            prompt: 1000,
+            prompt: 500,
             context: 2048,
         };
         let mut args = args.iter();
