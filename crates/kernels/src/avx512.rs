@@ -1,7 +1,7 @@
 //! x86-64 with AVX-512 F, BW, VL, DQ and VNNI (Ice Lake, Zen 4 and later).
 
-use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
+use std::arch::{asm, is_x86_feature_detected};
 use std::hint::black_box;
 
 use half::f16;
@@ -340,11 +340,30 @@ fn block_dots<const ROWS: usize>(
             even[r] = _mm512_dpbusd_epi32(even[r], even_codes, quad(&x[r].even, g * 8 + k));
             odd[r] = _mm512_dpbusd_epi32(odd[r], odd_codes, quad(&x[r].odd, g * 8 + k));
         }
+        for r in 0..ROWS {
+            keep_order(&mut even[r], &mut odd[r]);
+        }
     }
     for r in 0..ROWS {
         even[r] = _mm512_add_epi32(even[r], odd[r]);
     }
     even
+}
+
+/// Nothing, at this point of the program: the compiler would otherwise put the multiply-adds of a row behind each other, where each waits
+/// five cycles for the one before.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn keep_order(a: &mut __m512i, b: &mut __m512i) {
+    // SAFETY: no instruction at all; both registers come out as they went in.
+    unsafe {
+        asm!(
+            "/* {0} {1} */",
+            inout(zmm_reg) * a,
+            inout(zmm_reg) * b,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
 }
 
 /// Four codes from the `i`-th four on, in every lane.

@@ -79,6 +79,7 @@ fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
 }
 
 /// One group of sixteen output rows, `[four codes][output row]`, a code a byte.
+#[repr(align(64))]
 pub(crate) struct Tile {
     /// Codes `4 k..4 k + 4` of even index.
     pub even: [[u32; LANES]; 8],
@@ -124,6 +125,7 @@ const PANEL_COLUMNS: usize = 1024;
 const PANEL_GROUPS: usize = 128;
 
 /// Sixteen output rows with their codes turned, so that a lane is an output row; turned once for all rows of activations.
+#[repr(align(64))]
 struct Panel {
     /// `[four bytes of codes][output row]`.
     columns: [[u32; LANES]; PANEL_COLUMNS],
@@ -173,6 +175,10 @@ impl Panel {
     }
 }
 
+/// A register at an address that is not a multiple of its size costs two cache lines.
+#[repr(align(64))]
+struct Sums([[F; TILE_ROWS]; LANES]);
+
 /// A panel times up to sixteen rows of activations from `r` on, to columns `o..o + 16`; `next` will be wanted soon. A lane of a register is an output row here, and
 /// the sixteen chains of each result lie in memory.
 #[inline(always)]
@@ -185,7 +191,7 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
 ) {
     let n_rows = TILE_ROWS.min(x.n_rows() - r);
     // `[lane of the sum][activation row][output row]`.
-    let mut acc = [[[0.0; LANES]; TILE_ROWS]; LANES];
+    let Sums(acc) = &mut Sums([[[0.0; LANES]; TILE_ROWS]; LANES]);
     for group in 0..w.n_groups() {
         let (c, g) = (group / CHUNK_GROUPS, group % CHUNK_GROUPS);
         for line in group * BITS * 2..(group + 1) * BITS * 2 {
@@ -214,7 +220,7 @@ fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
             lanes.tile_rows::<BITS, PLANES, 1>(&tile, [planes(row)], &group, acc);
         }
     }
-    let sums = sum_lanes(&mut acc);
+    let sums = sum_lanes(acc);
     for (r, sums) in (r..r + n_rows).zip(sums) {
         y.row_mut(r)[o..o + LANES].copy_from_slice(sums);
     }
