@@ -23,6 +23,8 @@ const USAGE: &str = "\
 cargo xtask COMMAND
 
   test [ARGS]    every test of the workspace; then what this system could not run, and why
+  token-sequence VOCABULARY SEED N
+                 the ids that `ouzel bench` feeds, for other engines
   style          lengths, headers, words, unsafe code, tensor names, rooms, paths, repository size
   deps           licences and sources as deny.toml lists them, the notices, known advisories
   notices        lists the crates of the binary in THIRD_PARTY_NOTICES.md
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     };
     let result = match command {
         "test" => tests_run::run(rest),
+        "token-sequence" => token_sequence(rest),
         "style" => no_arguments(rest).and_then(|()| style::run()),
         "deps" => no_arguments(rest).and_then(|()| deps::run()),
         "notices" => no_arguments(rest).and_then(|()| notices::run()),
@@ -69,6 +72,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints the ids that `ouzel bench` feeds, one a line, for other engines to be fed the same.
+fn token_sequence(rest: &[String]) -> anyhow::Result<ExitCode> {
+    let [vocab_size, seed, n] = rest else {
+        anyhow::bail!("token-sequence takes a vocabulary's size, a seed and how many ids");
+    };
+    for id in ouzel::token_sequence(vocab_size.parse()?, seed.parse()?, n.parse()?) {
+        println!("{id}");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn no_arguments(rest: &[String]) -> anyhow::Result<()> {
