@@ -11,7 +11,7 @@ mod forecast;
 use std::time::Duration;
 
 pub use bytes::{LayerBytes, WeightBytes};
-pub use forecast::{Forecast, forecast, gemma4_26b_a4b};
+pub use forecast::{Forecast, forecast, gemma4_26b_a4b, gemma4_26b_a4b_arch};
 
 use crate::config::{Config, LayerKind, LayerShape};
 use crate::{LayerId, Precision};

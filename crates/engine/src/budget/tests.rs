@@ -3,7 +3,7 @@
 use super::*;
 use crate::Precision;
 use crate::blocks::kv_row_bytes;
-use crate::config::{LayerKind, LayerShape};
+use crate::floor::gemma4_26b_a4b;
 
 const MIB: u64 = 1 << 20;
 /// Sizes of the pinned checkpoint's `model_weights.bin` and of one expert with its padding.
@@ -12,46 +12,8 @@ const MODEL: ModelBytes = ModelBytes {
     expert_stride: 3_358_720,
 };
 
-fn gemma4_26b() -> Config {
-    let sliding = LayerShape {
-        kind: LayerKind::Sliding,
-        n_heads: 16,
-        n_kv_heads: 8,
-        head_dim: 256,
-        has_value_proj: true,
-        rope_theta: 1e4,
-        n_rotated_pairs: 128,
-    };
-    let full = LayerShape {
-        kind: LayerKind::Full,
-        n_kv_heads: 2,
-        head_dim: 512,
-        has_value_proj: false,
-        rope_theta: 1e6,
-        n_rotated_pairs: 64,
-        ..sliding
-    };
-    Config {
-        hidden_size: 2816,
-        vocab_size: 262_144,
-        shared_intermediate: 2112,
-        expert_intermediate: 704,
-        n_experts: 128,
-        experts_per_token: 8,
-        sliding_window: 1024,
-        rms_norm_eps: 1e-6,
-        softcap: 30.0,
-        embed_scale: 2816_f32.sqrt(),
-        max_position: 262_144,
-        layers: (0..30)
-            .map(|l| if l % 6 == 5 { full } else { sliding })
-            .collect(),
-        stop_ids: Vec::new(),
-    }
-}
-
 fn plan(options: &Options) -> Result<Budget, EngineError> {
-    plan_budget(&gemma4_26b(), MODEL, options)
+    plan_budget(&gemma4_26b_a4b(), MODEL, options)
 }
 
 fn with_memory(bytes: u64) -> Budget {
@@ -64,7 +26,7 @@ fn with_memory(bytes: u64) -> Budget {
 
 #[test]
 fn a_block_holds_an_expert_or_pages_or_rows() {
-    let config = gemma4_26b();
+    let config = gemma4_26b_a4b();
     for (precision, sliding_rows, full_rows) in
         [(Precision::Fast, 128, 256), (Precision::Exact, 64, 128)]
     {
@@ -83,7 +45,7 @@ fn a_block_holds_an_expert_or_pages_or_rows() {
 
 #[test]
 fn blocks_fit_models_whose_experts_are_small() {
-    let mut config = gemma4_26b();
+    let mut config = gemma4_26b_a4b();
     for (hidden_size, stride) in [(64, 16_384), (2816, 16_384), (8192, 1 << 20)] {
         config.hidden_size = hidden_size;
         for precision in [Precision::Fast, Precision::Exact] {

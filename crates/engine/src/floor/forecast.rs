@@ -104,9 +104,15 @@ pub(super) fn hit_rate(slots: f64) -> f64 {
     }
 }
 
-/// The shape of Gemma 4 26B-A4B, from its `config.json`.
+/// The shape of Gemma 4 26B-A4B, as the engine sees it.
 pub fn gemma4_26b_a4b() -> Config {
-    let arch = Arch {
+    Config::new(&gemma4_26b_a4b_arch(), None)
+        .expect("the engine supports the model that it was made for")
+}
+
+/// The shape of Gemma 4 26B-A4B, from its `config.json`: the one place outside a model's files that states it.
+pub fn gemma4_26b_a4b_arch() -> Arch {
+    Arch {
         hidden_size: 2816,
         ffn_intermediate: 2112,
         moe_intermediate: 704,
@@ -128,6 +134,5 @@ pub fn gemma4_26b_a4b() -> Config {
         attention_k_eq_v: true,
         hidden_activation: "gelu_pytorch_tanh".to_owned(),
         full_attention_layer_mask: (0..30).map(|l| l % 6 == 5).collect(),
-    };
-    Config::new(&arch, None).expect("the engine supports the model that it was made for")
+    }
 }

@@ -1,6 +1,7 @@
 //! The shapes of the synthetic models, and how popular their experts are.
 
 use anyhow::bail;
+use ouzel_engine::floor::gemma4_26b_a4b_arch;
 use ouzel_format::Arch;
 
 /// The models that can be made, by name.
@@ -58,37 +59,10 @@ impl Skew {
 /// The shape of the preset `name`.
 pub fn arch(name: &str) -> anyhow::Result<Arch> {
     match name {
-        "gemma4-26b-a4b" => Ok(gemma4_26b_a4b()),
+        "gemma4-26b-a4b" => Ok(gemma4_26b_a4b_arch()),
         "scaled" => Ok(scaled()),
         "tiny" => Ok(tiny()),
         _ => bail!("{name:?} is no preset: one of {}", PRESETS.join(", ")),
-    }
-}
-
-/// Gemma 4 26B-A4B: 1.35 GB of resident weights, 12.9 GB of experts.
-fn gemma4_26b_a4b() -> Arch {
-    Arch {
-        hidden_size: 2816,
-        ffn_intermediate: 2112,
-        moe_intermediate: 704,
-        num_heads: 16,
-        num_kv_heads: 8,
-        num_full_kv_heads: 2,
-        head_dim: 256,
-        full_head_dim: 512,
-        vocab_size: 262_144,
-        sliding_window: 1024,
-        num_layers: 30,
-        num_experts: 128,
-        top_k_experts: 8,
-        final_logit_softcap: 30.0,
-        rope_theta: 1e4,
-        full_rope_theta: 1e6,
-        partial_rotary_factor: 0.25,
-        tie_word_embeddings: true,
-        attention_k_eq_v: true,
-        hidden_activation: "gelu_pytorch_tanh".to_owned(),
-        full_attention_layer_mask: every_sixth(30),
     }
 }
 
@@ -108,7 +82,7 @@ fn scaled() -> Arch {
         sliding_window: 512,
         num_layers: 6,
         full_attention_layer_mask: every_sixth(6),
-        ..gemma4_26b_a4b()
+        ..gemma4_26b_a4b_arch()
     }
 }
 
@@ -129,7 +103,7 @@ fn tiny() -> Arch {
         num_experts: 16,
         top_k_experts: 4,
         full_attention_layer_mask: every_sixth(6),
-        ..gemma4_26b_a4b()
+        ..gemma4_26b_a4b_arch()
     }
 }
 
