@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use half::f16;
 
-use crate::fast::Tile;
+use crate::fast::{TILES, Tile, TileDots, TileGroup};
 use crate::isa::{Lanes, Op};
 use crate::lanes;
 use crate::probe::{LINE, Streams};
@@ -77,9 +77,9 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    fn transpose(self, m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { transpose(m) }
+        unsafe { transpose(m, y) }
     }
 
     #[inline(always)]
@@ -91,9 +91,13 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
-        // SAFETY: `self` proves that the processor has the features.
-        unsafe { tile_dots::<BITS>(tile, x, g) }
+    fn tile_rows<const BITS: usize, const PLANES: usize>(
+        self,
+        group: &TileGroup<'_>,
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[[f32; 16]; TILES]],
+    ) {
+        group.rows_by_dots::<Self, BITS, PLANES>(self, x, acc);
     }
 
     #[inline(always)]
@@ -112,6 +116,14 @@ impl Lanes for Avx2 {
     fn f32_peak(self, n: u64) -> u64 {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { f32_peak(n) }
+    }
+}
+
+impl TileDots for Avx2 {
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_dots::<BITS>(tile, x, g) }
     }
 }
 
@@ -267,8 +279,7 @@ fn store(y: &mut [i32; 16], i: usize, v: __m256i) {
 /// Four squares of eight by eight: words, pairs and halves of a register are swapped in turn.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
-    let mut y = [[0; 16]; 16];
+fn transpose(m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
     for top in 0..2 {
         for left in 0..2 {
             let mut v = [_mm256_setzero_si256(); 8];
@@ -296,7 +307,6 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
             }
         }
     }
-    y
 }
 
 #[inline]
