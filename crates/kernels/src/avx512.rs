@@ -49,10 +49,50 @@ fn with_features<O: Op>(op: O) -> O::Output {
 struct Avx512(());
 
 impl Lanes for Avx512 {
+    type Value = __m512;
+
+    const HAS_MANY_REGISTERS: bool = true;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> __m512 {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { widen(x) }
+        unsafe { load_f32(x) }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> __m512 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { load_f16(x) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn store(self, x: __m512, y: &mut [f32; 16]) {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { store_f32(y, x) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn sums(self, x: &[__m512], y: &mut [f32]) {
+        if let (Ok(x), Ok(y)) = (x.try_into(), y.try_into()) {
+            // SAFETY: `self` proves that the processor has the features.
+            return unsafe { sums_of_sixteen(x, y) };
+        }
+        for (y, x) in y.iter_mut().zip(x) {
+            // SAFETY: `self` proves that the processor has the features.
+            *y = unsafe { sum(*x) };
+        }
     }
 
     #[inline(always)]
@@ -64,7 +104,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn sum(self, x: &[f32; 16]) -> f32 {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { sum(x) }
+        unsafe { sum(load_f32(x)) }
     }
 
     #[inline(always)]
@@ -142,17 +182,9 @@ impl Lanes for Avx512 {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn widen(x: &[f16; 16]) -> [f32; 16] {
-    let mut y = [0.0; 16];
-    // SAFETY: reads the 32 bytes of sixteen f16 (each a transparent u16) and writes the 64 bytes of sixteen f32; both may lie
-    // at any address.
-    unsafe {
-        _mm512_storeu_ps(
-            y.as_mut_ptr(),
-            _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())),
-        )
-    };
-    y
+fn load_f16(x: &[f16; 16]) -> __m512 {
+    // SAFETY: reads the 32 bytes of sixteen f16 (each a transparent u16); any address will do.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(x.as_ptr().cast()) })
 }
 
 #[inline]
@@ -453,13 +485,53 @@ fn store_u32(y: &mut [u32; 16], v: __m512i) {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn sum(x: &[f32; 16]) -> f32 {
-    // SAFETY: reads the 64 bytes of the array; any address will do.
-    let v = unsafe { _mm512_loadu_ps(x.as_ptr()) };
+fn sum(v: __m512) -> f32 {
     let v = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
     let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// Sums of sixteen registers at once. Each round adds one half of what is left of every sum to the other, lane `i + 8` to `i` first, and packs
+/// two registers into one, so that a round costs half as much as the one before.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn sums_of_sixteen(x: &[__m512; 16], y: &mut [f32; 16]) {
+    let mut eights = [_mm512_setzero_ps(); 8];
+    for (i, v) in eights.iter_mut().enumerate() {
+        // Halves of `i` and `i + 8`.
+        let (a, b) = (x[i], x[i + 8]);
+        *v = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x44>(a, b),
+            _mm512_shuffle_f32x4::<0xee>(a, b),
+        );
+    }
+    let mut fours = [_mm512_setzero_ps(); 4];
+    for (i, v) in fours.iter_mut().enumerate() {
+        // Quarters of `i`, `i + 8`, `i + 4`, `i + 12`.
+        let (a, b) = (eights[i], eights[i + 4]);
+        *v = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x88>(a, b),
+            _mm512_shuffle_f32x4::<0xdd>(a, b),
+        );
+    }
+    let mut twos = [_mm512_setzero_ps(); 2];
+    for (i, v) in twos.iter_mut().enumerate() {
+        // Pairs of `i` and `i + 2` in each quarter.
+        let (a, b) = (fours[i], fours[i + 2]);
+        *v = _mm512_add_ps(
+            _mm512_shuffle_ps::<0x44>(a, b),
+            _mm512_shuffle_ps::<0xee>(a, b),
+        );
+    }
+    let (a, b) = (twos[0], twos[1]);
+    let sums = _mm512_add_ps(
+        _mm512_shuffle_ps::<0x88>(a, b),
+        _mm512_shuffle_ps::<0xdd>(a, b),
+    );
+    // A quarter holds `i`, `i + 2`, `i + 1`, `i + 3`; the quarters start at 0, 8, 4 and 12.
+    let order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+    store_f32(y, _mm512_permutexvar_ps(order, sums));
 }
 
 /// The sixteen possible weights of a group are one register; the codes look them up.

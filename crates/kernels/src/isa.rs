@@ -97,8 +97,33 @@ pub(crate) trait Op {
 ///
 /// A value of an implementing type is the proof that the machine has the instructions.
 pub(crate) trait Lanes: Copy {
+    /// Sixteen lanes, in as many registers as they take.
+    type Value: Copy;
+
+    /// Registers for sixteen values and what they are computed from; else for four.
+    const HAS_MANY_REGISTERS: bool;
+
+    fn load(self, x: &[f32; 16]) -> Self::Value;
+
     /// Exact.
-    fn widen(self, x: &[f16; 16]) -> [f32; 16];
+    fn load_f16(self, x: &[f16; 16]) -> Self::Value;
+
+    fn splat(self, x: f32) -> Self::Value;
+
+    fn store(self, x: Self::Value, y: &mut [f32; 16]);
+
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::Value, b: Self::Value, c: Self::Value) -> Self::Value;
+
+    /// The sum of the lanes of each, in the order of [`lanes::sum`].
+    #[inline(always)]
+    fn sums(self, x: &[Self::Value], y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            let mut lanes = [0.0; 16];
+            self.store(*x, &mut lanes);
+            *y = self.sum(&lanes);
+        }
+    }
 
     /// Rounds to nearest, ties to even.
     fn narrow(self, x: &[f32; 16]) -> [f16; 16];

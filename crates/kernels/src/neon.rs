@@ -45,10 +45,34 @@ fn with_features<O: Op>(op: O) -> O::Output {
 struct Neon(());
 
 impl Lanes for Neon {
+    type Value = [f32; 16];
+
+    const HAS_MANY_REGISTERS: bool = false;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> [f32; 16] {
+        *x
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> [f32; 16] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { widen(x) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    fn store(self, x: [f32; 16], y: &mut [f32; 16]) {
+        *y = x;
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
+        lanes::fma(a, b, c)
     }
 
     #[inline(always)]

@@ -19,9 +19,33 @@ pub(crate) fn run<O: Op>(op: O) -> O::Output {
 struct Portable;
 
 impl Lanes for Portable {
+    type Value = [f32; 16];
+
+    const HAS_MANY_REGISTERS: bool = false;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> [f32; 16] {
+        *x
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> [f32; 16] {
         x.map(|x| x.to_f32_const())
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    fn store(self, x: [f32; 16], y: &mut [f32; 16]) {
+        *y = x;
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
+        lanes::fma(a, b, c)
     }
 
     #[inline(always)]
