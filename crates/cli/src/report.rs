@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use ouzel::{Budget, Model, Options, Stats};
+use ouzel_engine::FREE_BY_AUTO;
 use ouzel_storage::free_memory;
+
+use crate::args::{Memory, SessionArgs};
 
 /// How much more than the budget has to be free before a larger budget is worth a word.
 const MUCH_MORE: u64 = 2;
@@ -59,12 +62,18 @@ pub fn budget(budget: &Budget) -> String {
     table
 }
 
-/// What to say before loading, if anything: that the budget is more than what is free, or that much more is free than it takes.
-pub fn memory_note(model: &Model, options: &Options) -> Option<String> {
-    memory_note_for(model, options, free_memory()?)
+/// What to say before loading, if anything: that the budget is more than what is free, that much more is free than it takes, or what
+/// was chosen where `--memory auto` left the choice to the program.
+pub fn memory_note(model: &Model, options: &Options, args: &SessionArgs) -> Option<String> {
+    memory_note_for(model, options, args.memory, free_memory()?)
 }
 
-fn memory_note_for(model: &Model, options: &Options, free: u64) -> Option<String> {
+fn memory_note_for(
+    model: &Model,
+    options: &Options,
+    asked: Option<Memory>,
+    free: u64,
+) -> Option<String> {
     let budget = model.plan_budget(options).ok()?;
     let (total, free_text) = (bytes(budget.total_bytes), bytes(free));
     if budget.total_bytes > free {
@@ -81,13 +90,19 @@ fn memory_note_for(model: &Model, options: &Options, free: u64) -> Option<String
         ));
     }
     let n_experts = model.config().n_experts * model.config().n_layers();
+    if asked == Some(Memory::Auto) {
+        return Some(format!(
+            "--memory auto takes {total} of the {free_text} that is free, and keeps {} of {n_experts} experts in memory",
+            budget.slots
+        ));
+    }
     let is_limited =
         options.slots.is_none() && options.memory.is_none() && budget.slots < n_experts;
     if !is_limited || free / MUCH_MORE < budget.memory_bytes {
         return None;
     }
     // Half of what is free leaves the other half to everything else.
-    let memory = (free / 2) >> 30 << 30;
+    let memory = (free / FREE_BY_AUTO) >> 30 << 30;
     let larger = model
         .plan_budget(&Options {
             memory: Some(memory),

@@ -28,7 +28,9 @@ mod store;
 mod testing;
 mod weights;
 
-pub use budget::{Budget, BudgetLine, DEFAULT_CONTEXT_TOKENS, DEFAULT_MEMORY_BYTES, ModelBytes};
+pub use budget::{
+    Budget, BudgetLine, DEFAULT_CONTEXT_TOKENS, DEFAULT_MEMORY_BYTES, FREE_BY_AUTO, ModelBytes,
+};
 pub use cache::{LayerCache, Placement, Plan};
 pub use config::{Config, LayerKind, LayerShape};
 pub use error::EngineError;

@@ -9,7 +9,7 @@ use ouzel_format::{
 };
 use ouzel_storage::{IoMode, PositionedFile, Sha256};
 
-use crate::budget::{Budget, ModelBytes, plan_budget};
+use crate::budget::{Budget, ModelBytes, auto_memory, plan_budget};
 use crate::config::Config;
 use crate::expert_files::ExpertFiles;
 use crate::weights::WeightMap;
@@ -92,6 +92,14 @@ impl Model {
     /// [`EngineError::Option`] and [`EngineError::Budget`].
     pub fn plan_budget(&self, options: &Options) -> Result<Budget, EngineError> {
         plan_budget(&self.config, self.bytes(), options)
+    }
+
+    /// What [`Options::memory`] may be where the caller leaves it to the engine: half of `free_bytes`, and no more than is of use.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`].
+    pub fn auto_memory(&self, options: &Options, free_bytes: u64) -> Result<u64, EngineError> {
+        auto_memory(&self.config, self.bytes(), options, free_bytes)
     }
 
     /// What the model's files weigh.

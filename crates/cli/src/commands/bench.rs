@@ -75,7 +75,7 @@ fn finish(file: Option<NewFile>, rows: impl FnOnce() -> String) -> anyhow::Resul
 
 fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
     let chosen = models::choose(&args.model.model())?;
-    let mut options = chosen.complete(args.session.options(args.precision));
+    let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
     let n_decode = args.decode.unwrap_or(if args.quick {
         QUICK_DECODE_TOKENS
@@ -83,8 +83,9 @@ fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
         DECODE_TOKENS
     });
     let frontiers = frontiers(args, n_decode as usize, &model, &mut options)?;
+    args.session.settle(&model, &mut options)?;
     let budget = model.plan_budget(&options)?;
-    if !quiet && let Some(line) = report::memory_note(&model, &options) {
+    if !quiet && let Some(line) = report::memory_note(&model, &options, &args.session) {
         note(&line);
     }
     let limits = Limits {
@@ -177,9 +178,10 @@ fn probe_alone(args: &BenchArgs, csv: Option<NewFile>) -> anyhow::Result<()> {
             (Vec::new(), weights.expert_stride)
         }
     };
+    let memory = args.session.memory_of_any_model()?;
     let order = Order {
         limits: Limits {
-            memory: args.session.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
+            memory: memory.unwrap_or(DEFAULT_MEMORY_BYTES),
             threads: match args.session.threads {
                 Some(n) => n as usize,
                 None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -195,7 +197,7 @@ fn probe_alone(args: &BenchArgs, csv: Option<NewFile>) -> anyhow::Result<()> {
     if args.csv.as_deref() == Some(Path::new("-")) {
         return write(&probe.to_csv());
     }
-    let forecast = forecast::table(args, &probe.rates()).map_err(Error::from)?;
+    let forecast = forecast::table(args, memory, &probe.rates()).map_err(Error::from)?;
     write(&format!("{}\n{forecast}", table::probe(&probe)))
 }
 

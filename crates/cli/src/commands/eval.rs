@@ -31,7 +31,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         None => None,
     };
     let chosen = models::choose(&args.model.model())?;
-    let mut options = chosen.complete(args.session.options(args.precision));
+    let mut options = chosen.options(&args.session, args.precision);
     options.logits_rows = LOGITS_ROWS;
     let model = chosen.open(&options)?;
     let sequences = match given {
@@ -42,6 +42,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         ids::check(ids, &model, &format!(" of sequence {i}"))?;
     }
     fit_context(&model, &sequences, &mut options)?;
+    args.session.settle(&model, &mut options)?;
     let mut session = model.session(&options)?;
     let mut logits = target
         .map(|target| LogitsFile::create(target, &sequences, model.config().vocab_size))

@@ -12,8 +12,9 @@ use crate::report::{self, bytes};
 /// Runs the command.
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
-    let options = chosen.complete(args.session.options(args.precision));
+    let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
+    args.session.settle(&model, &mut options)?;
     write(&describe(&model))?;
     let budget = model.plan_budget(&options)?;
     let n_layers = model.config().n_layers();
