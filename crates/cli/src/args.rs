@@ -132,7 +132,8 @@ pub struct SessionArgs {
     #[arg(long, value_name = "N", value_parser = count(1), allow_negative_numbers = true)]
     pub chunk: Option<u32>,
 
-    /// How weights are read: past the page cache, through it, or as the file system allows.
+    /// How weights are read: past the page cache, through it (which then takes memory that is not counted), or as the file system
+    /// allows.
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub io: Io,
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use ouzel::{Budget, Model, Options, Stats};
+use ouzel::{Budget, Model, Options, ReadMode, Stats};
 use ouzel_engine::FREE_BY_AUTO;
 use ouzel_storage::free_memory;
 
 use crate::args::{Memory, SessionArgs};
+use crate::output::note;
 
 /// How much more than the budget has to be free before a larger budget is worth a word.
 const MUCH_MORE: u64 = 2;
@@ -49,7 +50,16 @@ pub fn stats(stats: &Stats) -> String {
     if let Some(peak) = stats.peak_memory {
         let _ = write!(line, "; peak memory {}", bytes(peak));
     }
+    line += uncounted(stats.read_mode);
     line
+}
+
+/// What to add wherever memory is stated: something only where the caller chose the page cache.
+pub fn uncounted(mode: ReadMode) -> &'static str {
+    match mode {
+        ReadMode::Buffered => ", page cache not counted",
+        ReadMode::Direct | ReadMode::Dropping => "",
+    }
 }
 
 /// The memory table of a session.
@@ -62,9 +72,38 @@ pub fn budget(budget: &Budget) -> String {
     table
 }
 
+/// Says on standard error what there is to know before weights are read.
+pub fn before_loading(model: &Model, options: &Options, args: &SessionArgs) {
+    let notes = [
+        memory_note(model, options, args),
+        reads_note(model, options),
+    ];
+    notes.into_iter().flatten().for_each(|line| note(&line));
+}
+
+/// What to say before loading about how weights are read: something only where it is not as it should be and nobody asked for it.
+fn reads_note(model: &Model, options: &Options) -> Option<String> {
+    note_of(model.read_mode(options).ok()?)
+}
+
+fn note_of(mode: ReadMode) -> Option<String> {
+    (mode == ReadMode::Dropping).then(|| {
+        "the model's file system refuses direct reads: reading through the page cache and dropping what was read".to_owned()
+    })
+}
+
+/// How reads go, as flags, tables and CSV say it.
+pub fn reads(mode: ReadMode) -> &'static str {
+    match mode {
+        ReadMode::Direct => "direct",
+        ReadMode::Dropping => "dropping",
+        ReadMode::Buffered => "buffered",
+    }
+}
+
 /// What to say before loading, if anything: that the budget is more than what is free, that much more is free than it takes, or what
 /// was chosen where `--memory auto` left the choice to the program.
-pub fn memory_note(model: &Model, options: &Options, args: &SessionArgs) -> Option<String> {
+fn memory_note(model: &Model, options: &Options, args: &SessionArgs) -> Option<String> {
     memory_note_for(model, options, args.memory, free_memory()?)
 }
 

@@ -38,7 +38,7 @@ pub use ids::{ExpertId, LayerId, SlotId, TokenId};
 pub use model::Model;
 pub use options::{Options, Precision};
 pub use ouzel_kernels::Isa;
-pub use ouzel_storage::IoMode;
+pub use ouzel_storage::{IoMode, ReadMode};
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::{LayerTrace, Progress, Session};
 pub use stats::Stats;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ouzel_format::{
     CheckpointConfig, Checksums, FormatError, Layout, Manifest, ResidentIndex, Sha256Hex, paths,
 };
-use ouzel_storage::{IoMode, PositionedFile, Sha256};
+use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256};
 
 use crate::budget::{Budget, ModelBytes, auto_memory, plan_budget};
 use crate::config::Config;
@@ -100,6 +100,14 @@ impl Model {
     /// [`EngineError::Option`].
     pub fn auto_memory(&self, options: &Options, free_bytes: u64) -> Result<u64, EngineError> {
         auto_memory(&self.config, self.bytes(), options, free_bytes)
+    }
+
+    /// How the weights would really be read, as the file system says when it is asked.
+    ///
+    /// # Errors
+    /// [`EngineError::Storage`], where direct reads are demanded and refused, among others.
+    pub fn read_mode(&self, io: IoMode) -> Result<ReadMode, EngineError> {
+        Ok(PositionedFile::open(&self.weights_path(), io)?.mode())
     }
 
     /// What the model's files weigh.

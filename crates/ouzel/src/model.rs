@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ouzel_engine::{Budget, Config};
+use ouzel_engine::{Budget, Config, ReadMode};
 use ouzel_format::Manifest;
 use ouzel_storage::free_memory;
 use ouzel_tokenizer::{
@@ -116,6 +116,14 @@ impl Model {
         Ok(Some(
             engine.auto_memory(&self.engine_options(options), free)?,
         ))
+    }
+
+    /// How the weights would really be read: past the page cache, or through it where the file system refuses or the options ask for it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the weights cannot be opened so.
+    pub fn read_mode(&self, options: &Options) -> Result<ReadMode, Error> {
+        Ok(self.inner.engine.read_mode(options.io)?)
     }
 
     /// Loads the weights and allocates everything that a session needs.

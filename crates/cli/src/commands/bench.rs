@@ -19,7 +19,7 @@ use crate::args::BenchArgs;
 use crate::exit::usage;
 use crate::interrupt::Armed;
 use crate::new_file::{NewFile, Target};
-use crate::output::{note, write};
+use crate::output::write;
 use crate::{models, report};
 use measure::Plan;
 use probe::{Limits, Order, Probe, Probes};
@@ -85,8 +85,8 @@ fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
     let frontiers = frontiers(args, n_decode as usize, &model, &mut options)?;
     args.session.settle(&model, &mut options)?;
     let budget = model.plan_budget(&options)?;
-    if !quiet && let Some(line) = report::memory_note(&model, &options, &args.session) {
-        note(&line);
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
     }
     let limits = Limits {
         memory: budget.memory_bytes,

@@ -38,8 +38,8 @@ pub fn run(args: &ChatArgs, quiet: bool) -> anyhow::Result<()> {
     // What a conversation needs is asked for before gigabytes are read.
     model.tokenizer()?;
     model.template()?;
-    if !quiet && let Some(line) = report::memory_note(&model, &options, &args.session) {
-        note(&line);
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
     }
     let mut conversation = Conversation {
         session: model.session(&options)?,

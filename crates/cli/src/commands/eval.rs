@@ -10,7 +10,7 @@ use crate::exit::usage;
 use crate::new_file::Target;
 use crate::output::{input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
-use crate::{ids, models};
+use crate::{ids, models, report};
 
 mod logits;
 
@@ -43,6 +43,9 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
     }
     fit_context(&model, &sequences, &mut options)?;
     args.session.settle(&model, &mut options)?;
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
+    }
     let mut session = model.session(&options)?;
     let mut logits = target
         .map(|target| LogitsFile::create(target, &sequences, model.config().vocab_size))

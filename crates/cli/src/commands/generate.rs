@@ -28,8 +28,8 @@ pub fn run(args: &GenerateArgs, quiet: bool) -> anyhow::Result<()> {
         Input::Chat(messages) => model.chat_prompt(messages, answer_options.thinking)?,
         Input::Raw(text) => model.raw_prompt(text)?,
     };
-    if !quiet && let Some(line) = report::memory_note(&model, &options, &args.session) {
-        note(&line);
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
     }
     let mut session = model.session(&options)?;
 

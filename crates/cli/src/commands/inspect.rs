@@ -30,6 +30,12 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
         a_layer(budget.slots_at_start),
         budget.slots,
         a_layer(budget.slots),
+    ))?;
+    let mode = model.read_mode(&options)?;
+    write(&format!(
+        "reads: {}{}\n",
+        report::reads(mode),
+        report::uncounted(mode)
     ))
 }
 

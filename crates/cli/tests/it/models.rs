@@ -137,6 +137,15 @@ fn inspect_shows_the_budget_and_the_smallest_that_would_do() {
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
+    assert!(
+        out.ends_with("reads: direct\n") || out.ends_with("reads: dropping\n"),
+        "{out}"
+    );
+    let out = user.run(&["inspect", "demo", "--io", "buffered"]).ok();
+    assert!(
+        out.ends_with("reads: buffered, page cache not counted\n"),
+        "{out}"
+    );
     let run = user.run(&["inspect", "demo", "--memory", "1MiB"]);
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(
