@@ -61,7 +61,7 @@ impl Model {
         let mut bytes = vec![0; index_bytes as usize];
         file.read_exact_at(&mut bytes, 0)?;
         let index = parse(&weights_path, &bytes[..], ResidentIndex::parse)?;
-        let weights = WeightMap::new(&weights_path, &index, file.len(), &config)?;
+        let weights = WeightMap::new(&weights_path, &index, &config)?;
         Ok(Model {
             dir: dir.to_owned(),
             config: Arc::new(config),
