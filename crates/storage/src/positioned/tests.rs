@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::{IoMode, PositionedFile, ReadMode, fill};
+use crate::StorageError;
 
 /// One answer of the system to one read.
 enum Answer {
@@ -90,4 +91,25 @@ fn auto_goes_through_the_page_cache_where_direct_reads_are_refused() {
     assert!(error.to_string().contains("file"), "{error}");
     let file = PositionedFile::open_with(&path, IoMode::Buffered, refused).expect("as asked");
     assert_eq!(file.mode(), ReadMode::Buffered);
+}
+
+/// The only file of a healthy Linux that fails with EIO: the process's own memory, where nothing is mapped.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_error_names_file_and_place() {
+    let path = Path::new("/proc/self/mem");
+    let file = PositionedFile::open(path, IoMode::Buffered).expect("every process has one");
+    let error = file.read_exact_at(&mut [0; 16], 0).expect_err("EIO");
+    let StorageError::Read {
+        path: at,
+        offset: 0,
+        expected: 16,
+        actual: 0,
+        source,
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((at.as_path(), source.raw_os_error()), (path, Some(5)));
+    assert!(error.to_string().contains("/proc/self/mem"), "{error}");
 }
