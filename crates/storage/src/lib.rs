@@ -26,7 +26,7 @@ pub use hash::{Sha256, Xxh3, xxh3_64};
 pub use lock::DirLock;
 pub use map::Mmap;
 pub use memory::{free_memory, peak_memory};
-pub use positioned::{IoMode, PositionedFile};
+pub use positioned::{IoMode, PositionedFile, ReadMode};
 pub use region::Region;
 pub use stream::StreamWriter;
 

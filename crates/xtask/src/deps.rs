@@ -14,8 +14,9 @@ use crate::metadata::Metadata;
 use crate::notices;
 use crate::process::{is_there, must, root};
 
-/// Packages in a lockfile that one can still read: 168 when this was written, half of them for tests and for other systems.
-const MAX_PACKAGES: usize = 180;
+/// Packages in a lockfile that one can still read: 184 when this was written, more than half of them for tests, benches and other
+/// systems.
+const MAX_PACKAGES: usize = 190;
 
 /// What is allowed.
 struct Policy {

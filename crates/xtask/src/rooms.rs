@@ -70,6 +70,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 /// What may be used in tests only.
 const TESTS_ONLY: &[&str] = &[
     "ouzel-oracle",
+    "criterion",
     "proptest",
     "tempfile",
     "tokenizers",

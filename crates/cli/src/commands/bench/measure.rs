@@ -9,7 +9,7 @@ use ouzel::{Cancel, Config, Model, Options};
 use ouzel_engine::floor::{
     DecodeWork, PrefillWork, Rates, WeightBytes, decode_floor, prefill_floor,
 };
-use ouzel_engine::{Budget, EngineError, IoMode, Stats, TokenId};
+use ouzel_engine::{Budget, EngineError, ReadMode, Stats, TokenId};
 use ouzel_storage::peak_memory;
 
 use super::median;
@@ -54,7 +54,7 @@ pub struct Measured {
 /// What all sessions have in common.
 pub struct About {
     pub budget: Budget,
-    pub io_mode: IoMode,
+    pub io_mode: ReadMode,
     pub isa: &'static str,
     pub weights: WeightBytes,
 }
@@ -92,7 +92,7 @@ impl Plan<'_> {
                 if about.is_none() {
                     about = Some(About {
                         budget: session.budget().clone(),
-                        io_mode: session.io_mode(),
+                        io_mode: session.read_mode(),
                         isa: session.isa().name(),
                         weights: session.model().weight_bytes()?,
                     });
