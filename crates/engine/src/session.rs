@@ -147,6 +147,13 @@ impl Session {
         self.cpu.clear();
     }
 
+    /// Forgets all tokens and all experts: what follows reads as much as in a new session. For measurements, which need not
+    /// load the resident weights anew for that.
+    pub fn reset_cold(&mut self) {
+        self.reset();
+        self.cpu.clear_experts();
+    }
+
     /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer hold the rows for it.
     pub fn rewind(&mut self, position: usize) -> bool {
         let may = can_rewind(self.model.config().sliding_window, self.position, position);

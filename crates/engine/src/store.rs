@@ -155,6 +155,12 @@ impl ExpertStore {
         self.slots[layer].push(Some(block));
     }
 
+    /// Forgets every expert, and that any was ever compared with its checksum.
+    pub fn clear(&mut self) {
+        self.caches.iter_mut().for_each(LayerCache::clear);
+        self.verified.fill(false);
+    }
+
     /// Borrows blocks to read ahead: at most half of the slots that are left.
     pub fn borrow_ahead(&mut self) {
         let n_slots = self.slots_of_layers().sum::<usize>() + self.idle.len();

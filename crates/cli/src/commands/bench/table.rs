@@ -135,7 +135,7 @@ impl Bench {
             (
                 "runs",
                 format!(
-                    "{}, each a new session with an empty context and no expert in a slot; medians",
+                    "{}, each from an empty context and with no expert in a slot; medians",
                     self.runs
                 ),
             ),
