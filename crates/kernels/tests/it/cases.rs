@@ -5,8 +5,8 @@
 
 use half::f16;
 use ouzel_kernels::{
-    Attend, Bits, Columns, Isa, KvRows, KvSegment, Pool, QuantRows, attend, geglu, matmul_i8,
-    merge_partials, partial_len, quantize, rms_norm, rope, top_k,
+    Attend, Bits, Columns, Isa, KvRows, KvSegment, Pool, QuantRows, Query, attend, geglu,
+    matmul_i8, merge_partials, partial_len, quantize, rms_norm, rope, top_k,
 };
 
 use crate::data::{Codes, Matrix, Random};
@@ -217,22 +217,26 @@ fn attention(random: &mut Random, shape: Shape, copies: usize) -> Case {
             pool.for_each_chunk(&mut partials, partial_len(g, d), &|task, partial| {
                 let (head, span) = (task / n_spans, task % n_spans);
                 let rows = head * n * d..(head + 1) * n * d;
+                let query = Query {
+                    heads: &q[head * g * d..(head + 1) * g * d],
+                    visible: span * SPAN..n.min((span + 1) * SPAN),
+                };
                 let op = Attend {
-                    q: &q[head * g * d..(head + 1) * g * d],
+                    queries: &[query],
+                    g,
                     head_dim: d,
                     segments: &[KvSegment {
                         first_position: 0,
                         keys: KvRows::F16(&keys[rows.clone()]),
                         values: KvRows::F16(&values[rows]),
                     }],
-                    visible: span * SPAN..n.min((span + 1) * SPAN),
                 };
                 attend(isa, &op, partial);
             });
             let of_head = n_spans * partial_len(g, d);
             pool.for_each_chunk(y, g * d, &|head, y| {
                 let partials = &partials[head * of_head..(head + 1) * of_head];
-                merge_partials(isa, partials, g, d, y)
+                merge_partials(isa, (partials, partial_len(g, d)), g, d, y)
             });
             turn = (turn + 1) % copies;
         }),
