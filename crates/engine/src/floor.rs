@@ -62,14 +62,34 @@ pub fn decode_floor(
     rates: &Rates,
     precision: Precision,
 ) -> Duration {
-    let missed = work.misses / config.n_layers() as f64 * weights.expert_stride as f64;
+    let n_missed = work.misses / config.n_layers() as f64;
+    let experts = |computing: f64, one_read: f64| computing.max(n_missed * one_read);
+    decode_time(
+        config,
+        weights,
+        work.context_tokens,
+        rates,
+        precision,
+        experts,
+    )
+}
+
+/// The time of a token whose layers each take `experts(seconds to compute all experts, seconds to read one)` for their experts.
+fn decode_time(
+    config: &Config,
+    weights: &WeightBytes,
+    context_tokens: usize,
+    rates: &Rates,
+    precision: Precision,
+    experts: impl Fn(f64, f64) -> f64,
+) -> Duration {
+    let one_read = weights.expert_stride as f64 / rates.disk_bytes_per_s;
     let chosen = config.experts_per_token as u64 * weights.expert;
     let mut seconds = weights.head as f64 / rates.memory_bytes_per_s;
     for (l, layer) in config.layer_ids().zip(&weights.layers) {
-        let before = layer.attention + kv_bytes(config, l, work.context_tokens, precision);
-        let at_once = (layer.shared + chosen) as f64 / rates.memory_bytes_per_s;
-        seconds +=
-            before as f64 / rates.memory_bytes_per_s + at_once.max(missed / rates.disk_bytes_per_s);
+        let before = layer.attention + kv_bytes(config, l, context_tokens, precision);
+        let computing = (layer.shared + chosen) as f64 / rates.memory_bytes_per_s;
+        seconds += before as f64 / rates.memory_bytes_per_s + experts(computing, one_read);
     }
     duration(seconds)
 }

@@ -1,12 +1,12 @@
 //! How fast a model will be within a budget, before a byte of it is downloaded.
 //!
-//! The floor of the speed model with the hit rate that a recorded routing gives for the slots of the budget, times the share of
-//! the floor that the program is held to. The shape of the one model whose routing is known stands here, because there is
+//! The speed model with the hit rate that a recorded routing gives for the slots of the budget, misses that come in bursts, and the shares of
+//! the machine's rates that the program reaches. The shape of the one model whose routing is known stands here, because there is
 //! no file yet that could state it.
 
 use ouzel_format::Arch;
 
-use super::{DecodeWork, PrefillWork, Rates, WeightBytes, decode_floor, prefill_floor};
+use super::{PrefillWork, Rates, WeightBytes, decode_time, prefill_floor};
 use crate::budget::{Budget, ModelBytes, plan_budget};
 use crate::config::Config;
 use crate::{EngineError, Options};
@@ -28,11 +28,12 @@ const HIT_RATES: [(f64, f64); 10] = [
 ];
 /// Tokens of the prompt that is forecast. By then nearly every expert was chosen once.
 const PROMPT_TOKENS: usize = 512;
-/// The share of the decode floor that is reached: 0.73 to 0.95 in the rows of `bench/results`.
-const DECODE_SHARE: f64 = 0.8;
-/// The shares of the arithmetic peak and of the disk's rate that a prompt reaches: 0.14 with 4,096 tokens, which nothing but arithmetic holds
-/// up (2-core Sapphire Rapids, AVX-512, commit 51a5820); reads of one expert after the other stay close to the probe.
-const PREFILL_ARITHMETIC_SHARE: f64 = 0.14;
+/// The share of the probe's disk and memory rates that decoding reaches: reads come close to the probe, while norms, attention and the start
+/// of each product cost what does not count as bytes (`bench/results`, commit 6bdfdc3).
+const DECODE_DISK_SHARE: f64 = 0.95;
+const DECODE_MEMORY_SHARE: f64 = 0.7;
+/// The shares of the arithmetic peak and of the disk's rate that a prompt reaches (the same rows).
+const PREFILL_ARITHMETIC_SHARE: f64 = 0.17;
 const PREFILL_DISK_SHARE: f64 = 0.9;
 
 /// What a budget would give.
@@ -67,15 +68,26 @@ pub fn forecast(
     let n_layers = config.n_layers() as f64;
     let slots = budget.slots as f64 / n_layers;
     let hit_rate = hit_rate(slots * 128.0 / config.n_experts as f64);
-    let decode = DecodeWork {
-        context_tokens: budget.context,
-        misses: (1.0 - hit_rate) * n_layers * config.experts_per_token as f64,
-    };
+    let misses_a_layer = (1.0 - hit_rate) * config.experts_per_token as f64;
     let prefill = PrefillWork {
         n_tokens: PROMPT_TOKENS,
         expert_bytes_read: n_layers * config.n_experts as f64 * weights.expert_stride as f64,
     };
-    let decode = decode_floor(config, weights, decode, rates, options.precision);
+    let decoding = Rates {
+        disk_bytes_per_s: DECODE_DISK_SHARE * rates.disk_bytes_per_s,
+        memory_bytes_per_s: DECODE_MEMORY_SHARE * rates.memory_bytes_per_s,
+        ..*rates
+    };
+    let experts = |computing, one_read| later_of_two(computing, one_read, misses_a_layer);
+    let context = budget.context;
+    let decode = decode_time(
+        config,
+        weights,
+        context,
+        &decoding,
+        options.precision,
+        experts,
+    );
     let reached = Rates {
         disk_bytes_per_s: PREFILL_DISK_SHARE * rates.disk_bytes_per_s,
         int8_macs_per_s: PREFILL_ARITHMETIC_SHARE * rates.int8_macs_per_s,
@@ -86,9 +98,23 @@ pub fn forecast(
     Ok(Forecast {
         budget,
         hit_rate,
-        decode_tokens_per_s: DECODE_SHARE / decode.as_secs_f64(),
+        decode_tokens_per_s: 1.0 / decode.as_secs_f64(),
         prefill_tokens_per_s: PROMPT_TOKENS as f64 / prefill.as_secs_f64(),
     })
+}
+
+/// The mean of `max(computing, n * one_read)` where `n` has a Poisson distribution: misses come in bursts, and a layer without one does not make
+/// up for a layer that waits for two.
+pub(super) fn later_of_two(computing: f64, one_read: f64, mean_reads: f64) -> f64 {
+    /// Reads of a layer that are as good as impossible: a token has 8 experts.
+    const MANY: u32 = 64;
+    let mut chance = (-mean_reads).exp();
+    let mut mean = 0.0;
+    for n in 0..MANY {
+        mean += chance * computing.max(f64::from(n) * one_read);
+        chance *= mean_reads / f64::from(n + 1);
+    }
+    mean
 }
 
 /// Straight lines between the entries of the table.
