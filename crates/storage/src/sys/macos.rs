@@ -29,6 +29,9 @@ fn past_the_cache(file: File) -> io::Result<File> {
 /// There is no such advice here: `F_NOCACHE` files leave no pages.
 pub fn drop_pages(_file: &File, _offset: u64, _len: u64) {}
 
+/// There is no such advice here.
+pub fn begin_sync(_file: &File) {}
+
 /// Bytes free to this user.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let stat = statvfs(path)?;
