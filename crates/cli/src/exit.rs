@@ -120,7 +120,8 @@ fn install_code(error: &InstallError) -> u8 {
         | InstallError::Damaged { .. } => MODEL,
         InstallError::Exists { .. } => USAGE,
         InstallError::NoRoom { .. } => RESOURCES,
-        InstallError::Source { .. } => IO,
+        InstallError::Source { .. } | InstallError::Unkept { .. } => IO,
+        InstallError::Paused => INTERRUPTED,
         InstallError::Storage(error) => storage_code(error),
     }
 }

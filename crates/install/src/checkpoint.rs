@@ -6,7 +6,7 @@ use ouzel_format::safetensors::{Header, Index, TensorInfo};
 use ouzel_format::{CheckpointConfig, Sha256Hex};
 use ouzel_storage::Sha256;
 
-use crate::copy::BUFFER_BYTES;
+use crate::hash::BUFFER_BYTES;
 use crate::{InstallError, Source};
 
 /// The configuration of the checkpoint.

@@ -91,6 +91,17 @@ pub enum InstallError {
         /// The value found.
         actual: String,
     },
+    /// The disk gives back other bytes than were written.
+    #[error("{}: the bytes at offset {offset} are not those that were written; the disk may be failing; the same command checks everything again and goes on", path.display())]
+    Unkept {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+    },
+    /// It was asked to pause; what was done is kept.
+    #[error("paused; the same command goes on where it stopped")]
+    Paused,
     /// The disk failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

@@ -7,8 +7,8 @@ use ouzel_format::{
 };
 use ouzel_storage::{Disk, Sha256};
 
-use crate::copy::{BUFFER_BYTES, hash_file};
-use crate::{Event, InstallError, stage};
+use crate::hash::{BUFFER_BYTES, hash_file};
+use crate::{Event, InstallError, Phase, stage};
 
 /// What was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,8 @@ pub fn verify_dir(
         true => Some(required(disk, dir, paths::CHECKSUMS, Checksums::parse)?),
         false => None,
     };
-    events(Event::Plan {
+    events(Event::Begins {
+        phase: Phase::Verifying,
         total_bytes: manifest.files.values().map(|record| record.size).sum(),
         done_bytes: 0,
     });
@@ -57,7 +58,7 @@ pub fn verify_dir(
             .find(|layer| paths::in_experts_dir(&layer.file) == *name);
         let experts = layer.zip(checksums.as_ref());
         verify_file(disk, &dir.join(name), record, experts, &mut |bytes| {
-            events(Event::Wrote { bytes })
+            events(Event::Advances { bytes })
         })?;
     }
     Ok(Verified {
@@ -135,9 +136,12 @@ fn verify_file(
         }
     }
     let stride = experts.map(|(_, sums)| sums.stride);
-    let actual = hash_file(disk, path, stride, progress)?;
+    let actual = hash_file(disk, path, stride, &mut std::iter::empty(), &mut |bytes| {
+        progress(bytes);
+        Ok(())
+    })?;
     if let Some((layer, sums)) = experts {
-        for (expert, &sum) in (0..).zip(&actual.sums) {
+        for (expert, &sum) in (0..).zip(&actual.strides) {
             let expected = sums.get(layer.layer, expert);
             if sum != expected {
                 let expected = format!("{expected:016x} for expert {expert}");

@@ -333,7 +333,9 @@ impl SimDisk {
 
     fn alive(&self, path: &Path) -> Result<(), StorageError> {
         match self.fault {
-            Some(Fault::DiesAt(n)) if self.n_changes.load(Ordering::Relaxed) > n => Err(failed(path)),
+            Some(Fault::DiesAt(n)) if self.n_changes.load(Ordering::Relaxed) > n => {
+                Err(failed(path))
+            }
             _ => Ok(()),
         }
     }
@@ -402,9 +404,7 @@ impl WriteFile for SimFile<'_> {
             (Ok(()), _) => (bytes.len(), Ok(())),
         };
         let mut state = self.disk.state();
-        state
-            .contents(self.id)
-            .write(offset as usize, &bytes[..n]);
+        state.contents(self.id).write(offset as usize, &bytes[..n]);
         outcome
     }
 

@@ -40,11 +40,13 @@ pub fn run(args: &InstallArgs, quiet: bool) -> anyhow::Result<()> {
             Event::Missing { file, consequence } => {
                 note(&format!("the checkpoint has no {file}: {consequence}"))
             }
-            Event::Plan {
+            Event::Begins {
                 total_bytes,
                 done_bytes,
+                ..
             } => progress.set(done_bytes, total_bytes),
-            Event::Wrote { bytes } => progress.add(bytes),
+            Event::Advances { bytes } => progress.add(bytes),
+            Event::Retries { .. } => {}
         },
     );
     progress.clear();

@@ -14,12 +14,13 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
     let progress = Progress::bytes("verifying", quiet);
     let verified = verify_dir(&OsDisk, &chosen.dir, &mut |event| match event {
-        Event::Plan {
+        Event::Begins {
             total_bytes,
             done_bytes,
+            ..
         } => progress.set(done_bytes, total_bytes),
-        Event::Wrote { bytes } => progress.add(bytes),
-        Event::Missing { .. } => {}
+        Event::Advances { bytes } => progress.add(bytes),
+        Event::Missing { .. } | Event::Retries { .. } => {}
     })?;
     progress.clear();
     let experts = if verified.has_checksums {

@@ -9,8 +9,8 @@ use ouzel_storage::counting::count;
 use crate::checkpoint;
 use crate::synthetic::Hollow;
 
-/// The buffer (a second one when hashing again), and the tables of models with a few hundred tensors and experts.
-const SMALL_PEAK_BYTES: u64 = BUFFER_BYTES as u64 + (3 << 20);
+/// Two buffers, as files that are complete are hashed meanwhile, and the tables of models with a few hundred tensors and experts.
+const SMALL_PEAK_BYTES: u64 = 2 * BUFFER_BYTES as u64 + (3 << 20);
 /// The tables of 3,840 experts are larger: the layout alone is 8 MB of JSON.
 const FULL_PEAK_BYTES: u64 = 32 << 20;
 
