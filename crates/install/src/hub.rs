@@ -202,14 +202,18 @@ impl Source for Hub {
 fn check_repository(name: &str) -> Result<(), InstallError> {
     let is_part = |part: &str| {
         let is_letter = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-        !part.is_empty() && part.len() <= 96 && !part.starts_with('.') && part.bytes().all(is_letter)
+        !part.is_empty()
+            && part.len() <= 96
+            && !part.starts_with('.')
+            && part.bytes().all(is_letter)
     };
     match name.split_once('/') {
         Some((owner, name)) if is_part(owner) && is_part(name) => Ok(()),
         _ => Err(InstallError::Address {
             text: address::shown(name),
-            reason: "a repository is named OWNER/NAME, in letters, digits, dots, dashes and underscores"
-                .to_owned(),
+            reason:
+                "a repository is named OWNER/NAME, in letters, digits, dots, dashes and underscores"
+                    .to_owned(),
         }),
     }
 }

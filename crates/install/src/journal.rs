@@ -86,3 +86,6 @@ fn take_record(rest: &mut &[u8], transfer: &Transfer) -> Option<Record> {
     *rest = &rest[end + 8..];
     Some(Record { range, digests })
 }
+
+#[cfg(test)]
+mod tests;

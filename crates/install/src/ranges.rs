@@ -171,3 +171,6 @@ fn wanted(plan: &Plan) -> Vec<(usize, u64, Segment)> {
     }
     wanted
 }
+
+#[cfg(test)]
+mod tests;

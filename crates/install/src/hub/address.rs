@@ -104,20 +104,32 @@ impl Address {
         if location.contains("://") && !location.starts_with('/') {
             return Address::parse(location);
         }
-        let scheme = if self.authority.is_https { "https" } else { "http" };
+        let scheme = if self.authority.is_https {
+            "https"
+        } else {
+            "http"
+        };
         if let Some(rest) = location.strip_prefix("//") {
             return Address::parse(&format!("{scheme}://{rest}"));
         }
         let path = self.path.split('?').next().unwrap_or_default();
         let folder = &path[..path.rfind('/').map_or(0, |at| at + 1)];
-        let folder = if location.starts_with('/') { "" } else { folder };
+        let folder = if location.starts_with('/') {
+            ""
+        } else {
+            folder
+        };
         let authority = self.authority.host_and_port();
         Address::parse(&format!("{scheme}://{authority}{folder}{location}"))
     }
 
     /// The address without its query, which may be a signature: for messages.
     pub fn shown(&self) -> String {
-        let scheme = if self.authority.is_https { "https" } else { "http" };
+        let scheme = if self.authority.is_https {
+            "https"
+        } else {
+            "http"
+        };
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{scheme}://{}{path}", self.authority.host_header())
     }
@@ -126,7 +138,10 @@ impl Address {
 /// A text of unknown origin in a message: its beginning, on one line.
 pub fn shown(text: &str) -> String {
     let query = text.find('?').unwrap_or(text.len());
-    let after = text.find('@').filter(|&at| at < query).map_or(0, |at| at + 1);
+    let after = text
+        .find('@')
+        .filter(|&at| at < query)
+        .map_or(0, |at| at + 1);
     text[after..query].escape_debug().take(200).collect()
 }
 

@@ -163,7 +163,8 @@ impl Connector {
             "https needs a processor with AES, AVX2, BMI2 and ADX instructions; download the checkpoint with \
              another tool and use --from",
         )?;
-        let name = ServerName::try_from(authority.host.clone()).map_err(|error| error.to_string())?;
+        let name =
+            ServerName::try_from(authority.host.clone()).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(tls)
             .connect(name, tcp)
             .await
@@ -200,7 +201,10 @@ async fn tunnel(tcp: &mut TcpStream, proxy: &Proxy, target: &str) -> Result<(), 
     // Byte by byte: what follows the empty line belongs to the tunnel.
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() == MAX_PROXY_ANSWER_BYTES {
-            return Err(format!("proxy {}: its answer has no end", proxy.host_and_port));
+            return Err(format!(
+                "proxy {}: its answer has no end",
+                proxy.host_and_port
+            ));
         }
         answer.push(tcp.read_u8().await.map_err(failed)?);
     }
@@ -238,7 +242,9 @@ fn decode_percent(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, others @ ..] = rest {
-        let digits = others.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let digits = others
+            .get(..2)
+            .and_then(|two| std::str::from_utf8(two).ok());
         let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match code {
             Some(code) if *first == b'%' => {
@@ -276,8 +282,11 @@ mod tests {
 
     #[test]
     fn proxies_are_read() {
-        let proxy = Proxy::parse("http://me:p%40ss@Proxy.example:3128/", "a.example, .b.example")
-            .expect("a proxy");
+        let proxy = Proxy::parse(
+            "http://me:p%40ss@Proxy.example:3128/",
+            "a.example, .b.example",
+        )
+        .expect("a proxy");
         assert_eq!(proxy.host_and_port, "proxy.example:3128");
         assert_eq!(proxy.credentials.as_deref(), Some("Basic bWU6cEBzcw=="));
         for (host, expected) in [
@@ -294,7 +303,10 @@ mod tests {
             };
             assert_eq!(proxy.serves(&authority), expected, "{host}");
         }
-        assert!(!format!("{proxy:?}").contains("bWU6"), "credentials stay out of logs");
+        assert!(
+            !format!("{proxy:?}").contains("bWU6"),
+            "credentials stay out of logs"
+        );
         let error = Proxy::parse("socks5://me:secret@h:1", "").expect_err("another kind");
         assert!(!error.to_string().contains("secret"), "{error}");
     }

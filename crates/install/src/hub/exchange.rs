@@ -119,7 +119,10 @@ impl Origin {
         let response = timeout(self.stall, asked)
             .await
             .map_err(|_| self.stalled())?
-            .map_err(|error| Trouble::passing(format!("{}: {error}", address.authority.host)))?;
+            .map_err(|error| {
+                let causes = causes(&error);
+                Trouble::passing(format!("{}: {causes}", address.authority.host))
+            })?;
         connections.0.insert(address.authority.clone(), sender);
         Ok(response)
     }
@@ -138,7 +141,8 @@ impl Origin {
             match frame {
                 None => return Ok(None),
                 Some(Err(error)) => {
-                    return Err(Trouble::passing(format!("the connection broke: {error}")));
+                    let causes = causes(&error);
+                    return Err(Trouble::passing(format!("the connection broke: {causes}")));
                 }
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
@@ -328,7 +332,10 @@ impl Wanted<'_> {
             let range = format!("bytes {}-{last}/{}", self.offset, self.size);
             let found = text(headers, "content-range").unwrap_or("none");
             if found != range {
-                return wrong(format!("sent the range {} instead of {range}", shown(found)));
+                return wrong(format!(
+                    "sent the range {} instead of {range}",
+                    shown(found)
+                ));
             }
         }
         let length = text(headers, "content-length").and_then(|text| text.parse::<u64>().ok());
@@ -340,6 +347,17 @@ impl Wanted<'_> {
             None => wrong("did not say how many bytes come".to_owned()),
         }
     }
+}
+
+/// What the HTTP library says, down to the system's word.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        said.push_str(&format!(": {cause}"));
+        next = cause.source();
+    }
+    said
 }
 
 /// A header as text.

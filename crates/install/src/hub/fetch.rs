@@ -18,10 +18,13 @@ use crate::{Event, InstallError, Request, Sink};
 /// How often the calling thread asks whether anything more is wanted.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
+/// So many bytes show that it was worth another try.
+const PROGRESS_BYTES: u64 = 64 << 10;
+
 /// How often and how long failed requests are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Failures in a row, without a byte between them, after which a request is given up.
+    /// Failures in a row, with hardly a byte between them, after which a request is given up.
     pub tries: u32,
     /// The wait after the first; each next one is twice as long.
     pub first_wait: Duration,
@@ -53,7 +56,9 @@ impl Patience {
             return Duration::ZERO;
         }
         let doubled = self.first_wait * 2_u32.pow(failures.clamp(1, 16) - 1);
-        let wait = doubled.min(self.longest_wait).max(asked.unwrap_or_default());
+        let wait = doubled
+            .min(self.longest_wait)
+            .max(asked.unwrap_or_default());
         let random = (RandomState::new().hash_one(0) % 1000) as u32;
         wait + wait / 2 * random / 1000
     }
@@ -68,12 +73,11 @@ pub async fn bring_patiently(
     out: &mut Out<'_>,
     tell: &mut (dyn FnMut(&str, Duration) + Send),
 ) -> Result<(), InstallError> {
-    let (mut done, mut failures) = (0, 0);
+    let (mut done, mut counted, mut failures) = (0, 0, 0);
     loop {
-        let before = done;
         let result = files.bring(connections, part, out, &mut done).await;
-        if done > before {
-            failures = 0;
+        if done - counted >= PROGRESS_BYTES {
+            (counted, failures) = (done, 0);
         }
         match result {
             Ok(()) => return Ok(()),

@@ -2,6 +2,7 @@
 
 mod arrangements;
 mod faults;
+mod hub;
 mod layout;
 mod memory;
 mod refusals;

@@ -4,7 +4,10 @@ use super::*;
 fn addresses_are_read_and_others_refused() {
     for (text, expected) in [
         ("https://huggingface.co", "https://huggingface.co/"),
-        ("HTTPS://Hub.example:8443/a?b=c#d", "https://hub.example:8443/a"),
+        (
+            "HTTPS://Hub.example:8443/a?b=c#d",
+            "https://hub.example:8443/a",
+        ),
         ("http://127.0.0.1:80/x", "http://127.0.0.1/x"),
         ("http://[::1]:8080/x", "http://[::1]:8080/x"),
         ("http://localhost:9?q", "http://localhost:9/"),
@@ -30,7 +33,10 @@ fn addresses_are_read_and_others_refused() {
         "https://[::g]/",
     ] {
         let error = Address::parse(text).expect_err(text).to_string();
-        assert!(!error.contains("secret") && error.lines().count() == 1, "{error}");
+        assert!(
+            !error.contains("secret") && error.lines().count() == 1,
+            "{error}"
+        );
     }
 }
 
@@ -51,5 +57,8 @@ fn a_location_leads_where_it_says() {
 #[test]
 fn any_name_stays_one_part() {
     assert_eq!(encode("a b/c?d#é%"), "a%20b%2Fc%3Fd%23%C3%A9%25");
-    assert_eq!(encode("model-00001-of-00003.safetensors"), "model-00001-of-00003.safetensors");
+    assert_eq!(
+        encode("model-00001-of-00003.safetensors"),
+        "model-00001-of-00003.safetensors"
+    );
 }
