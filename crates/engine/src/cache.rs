@@ -90,6 +90,11 @@ impl LayerCache {
         }
     }
 
+    /// Whether `expert` lies in a slot.
+    pub fn holds(&self, expert: ExpertId) -> bool {
+        self.slot_of[expert.index()].is_some()
+    }
+
     /// Decides where each expert that a chunk of tokens chose comes from, and takes it that all of them will be read.
     ///
     /// `chosen` names every expert once, in ascending order, with the number of tokens that chose it. One token is a chunk of one. No

@@ -24,7 +24,7 @@ use crate::kv::KvCache;
 use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
 use crate::store::ExpertStore;
 use crate::weights::Weights;
-use crate::{EngineError, LayerId, Precision, Stats, TokenId};
+use crate::{EngineError, ExpertId, LayerId, Precision, Stats, TokenId};
 
 /// The CPU backend.
 pub struct Cpu {
@@ -111,20 +111,26 @@ impl Cpu {
         self.routes.of_row(row)
     }
 
-    /// Makes room for `n_rows` more tokens at `position`: the KV cache grows, and a long chunk borrows memory for its rows.
+    /// Makes room for `n_rows` more tokens at `position`: the KV cache grows, and a long chunk borrows memory for its rows and
+    /// to read experts ahead.
     pub fn reserve(&mut self, position: usize, n_rows: usize) {
         let (store, own_rows) = (&mut self.store, self.own_rows);
+        store.return_ahead();
         self.kv.grow(position + n_rows, || store.lend());
         if n_rows > own_rows {
             for buffer in chunk_buffers(&mut self.buffers) {
                 buffer.grow(n_rows, || store.lend());
             }
         }
+        if n_rows > self.block_rows {
+            store.borrow_ahead();
+        }
     }
 
     /// Gives back what chunks borrowed. What their rows held is lost.
     pub fn return_chunk(&mut self) {
         let store = &mut self.store;
+        store.return_ahead();
         for buffer in chunk_buffers(&mut self.buffers) {
             buffer.shrink(|block| store.give_back(block));
         }
@@ -376,6 +382,14 @@ impl Ops for Cpu {
                 &scores[i * n_experts..(i + 1) * n_experts],
                 scale,
             );
+        }
+    }
+
+    fn announce_experts(&mut self, l: LayerId, rows: Rows) {
+        for row in rows.start..rows.start + rows.n {
+            for &expert in self.routes.of_row(row).0 {
+                self.store.announce(l, ExpertId(expert));
+            }
         }
     }
 

@@ -46,6 +46,7 @@ pub fn layer<O: Ops>(
     for rows in chunk.blocks(block) {
         attention(ops, config, l, rows);
         router(ops, l, rows);
+        ops.announce_experts(l, rows);
     }
     ops.request_experts(l, chunk)?;
     for rows in chunk.blocks(block) {

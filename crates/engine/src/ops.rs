@@ -213,6 +213,9 @@ pub trait Ops {
     /// Chooses each row's experts and their weights from `RouterLogits`.
     fn route(&mut self, layer: LayerId, rows: Rows);
 
+    /// Starts to read experts that these rows chose, as far as there is room to read ahead of [`Ops::request_experts`].
+    fn announce_experts(&mut self, layer: LayerId, rows: Rows);
+
     /// Plans where the chosen experts of all rows come from, and starts to read those that are missing.
     fn request_experts(&mut self, layer: LayerId, rows: Rows) -> Result<(), Self::Error>;
 

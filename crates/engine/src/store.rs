@@ -3,6 +3,8 @@
 //! Plan, read, compute: [`ExpertStore::request`] asks the cache where each chosen expert comes from and starts to read what is
 //! missing; [`ExpertStore::next`] hands out experts as they are at hand, hits first; [`ExpertStore::release`] takes
 //! each back. A buffer is owned by whoever works with it, so nothing is computed from a buffer that is being read into.
+//! A long prompt knows most of a layer's experts when the first of its rows are routed: [`ExpertStore::announce`] reads those while
+//! the other rows still attend, into blocks borrowed from the slots.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +18,10 @@ use crate::expert_files::{ExpertFiles, ExpertParts};
 use crate::readers::{ReadFailure, Readers, Reply, Request};
 use crate::{EngineError, ExpertId, LayerId, SlotId, Stats};
 
-/// Reads in flight at once.
-const READ_DEPTH: usize = 8;
-/// Threads that read; two already reach the rate of most disks, four cover slow first bytes.
+/// Threads that read, and so reads in flight; two already reach the rate of most disks, four cover slow first bytes.
 const READ_THREADS: usize = 4;
+/// The most blocks that are borrowed to read ahead: some 0.15 s of a fast disk, about what the attention of a few hundred rows takes.
+const AHEAD_BLOCKS: usize = 64;
 
 /// An expert at hand, lent out by the store.
 pub struct Ready {
@@ -39,11 +41,17 @@ pub struct ExpertStore {
     slots: Vec<Vec<Option<Region>>>,
     /// The most slots that a layer may have.
     max_slots: usize,
-    /// Free buffers of the transit set.
+    /// Free buffers of the transit set, and those borrowed to read ahead.
     transit: Vec<Region>,
+    /// Buffers of the transit set, wherever they are.
+    n_transit: usize,
+    /// Blocks borrowed to read ahead.
+    n_ahead: usize,
     /// Blocks that no layer may have: each has as many slots as it may.
     idle: Vec<Region>,
-    /// Experts that arrived before their turn, by their number in the request.
+    /// `[n_experts]`: whether a read of the layer's expert was sent.
+    is_sent: Vec<bool>,
+    /// `[n_experts]`: experts that arrived before their turn.
     arrived: Vec<Option<Region>>,
     /// Whether an expert's checksum was compared in this process, `[layers * experts]`.
     verified: Vec<bool>,
@@ -77,7 +85,7 @@ impl ExpertStore {
             open: (0..n_layers)
                 .map(open)
                 .collect::<Result<_, EngineError>>()?,
-            readers: Readers::new(READ_THREADS, READ_DEPTH)?,
+            readers: Readers::new(READ_THREADS, n_experts)?,
             caches: (0..n_layers)
                 .map(|_| LayerCache::new(n_experts, 0, experts_per_token))
                 .collect(),
@@ -85,8 +93,11 @@ impl ExpertStore {
                 .map(|_| Vec::with_capacity(n_experts))
                 .collect(),
             max_slots: budget.max_slots_a_layer,
-            transit: Vec::with_capacity(budget.transit_blocks),
+            transit: Vec::with_capacity(budget.transit_blocks + AHEAD_BLOCKS),
+            n_transit: budget.transit_blocks,
+            n_ahead: 0,
             idle: Vec::with_capacity(budget.arena_blocks),
+            is_sent: vec![false; n_experts],
             arrived: (0..n_experts).map(|_| None).collect(),
             verified: vec![false; n_layers * n_experts],
             layer: LayerId(0),
@@ -144,6 +155,25 @@ impl ExpertStore {
         self.slots[layer].push(Some(block));
     }
 
+    /// Borrows blocks to read ahead: at most half of the slots that are left.
+    pub fn borrow_ahead(&mut self) {
+        let n_slots = self.slots_of_layers().sum::<usize>() + self.idle.len();
+        while self.n_ahead < AHEAD_BLOCKS.min(n_slots / 2) {
+            let block = self.lend();
+            self.transit.push(block);
+            self.n_ahead += 1;
+        }
+    }
+
+    /// Makes slots again of what was borrowed to read ahead.
+    pub fn return_ahead(&mut self) {
+        debug_assert!(self.requested.is_empty(), "no request is under way");
+        for block in self.transit.split_off(self.transit.len() - self.n_ahead) {
+            self.give_back(block);
+        }
+        self.n_ahead = 0;
+    }
+
     /// Slots of each layer, now.
     pub fn slots_of_layers(&self) -> impl Iterator<Item = usize> {
         self.slots.iter().map(Vec::len)
@@ -159,6 +189,18 @@ impl ExpertStore {
         self.open
             .first()
             .map_or(IoMode::Buffered, |file| file.mode())
+    }
+
+    /// Starts to read an expert of layer `l` that some row chose, if it is missing and a borrowed block is free. The layer's request follows,
+    /// names it too, and is taken in turn.
+    pub fn announce(&mut self, l: LayerId, expert: ExpertId) {
+        self.layer = l;
+        // The transit set itself is kept for what is wanted in turn.
+        let has_room = self.transit.len() > self.n_transit;
+        if has_room && !self.is_sent[expert.index()] && !self.caches[l.index()].holds(expert) {
+            let bytes = self.transit.pop().expect("more than the transit set");
+            self.send(expert, bytes);
+        }
     }
 
     /// Plans where `experts` (ascending, each with the number of rows that chose it) of layer `l` come from, and starts to read
@@ -193,11 +235,13 @@ impl ExpertStore {
             }
         }
         if self.n_in_flight == 0 {
-            self.requested.clear();
+            self.finish();
             return Ok(None);
         }
         let reply = self.receive();
-        self.accept(reply).map(Some)
+        let (expert, bytes) = self.accept(reply)?;
+        let nth = self.nth(expert);
+        Ok(Some(Ready { nth, bytes }))
     }
 
     /// The next expert in ascending order, whatever arrives first; `None` when every requested expert was handed out. One request
@@ -205,7 +249,7 @@ impl ExpertStore {
     pub fn next_in_turn(&mut self) -> Result<Option<Ready>, EngineError> {
         let nth = self.next_in_turn;
         if nth == self.requested.len() {
-            self.requested.clear();
+            self.finish();
             return Ok(None);
         }
         self.next_in_turn += 1;
@@ -214,12 +258,13 @@ impl ExpertStore {
             return Ok(Some(Ready { nth, bytes }));
         }
         loop {
-            if let Some(bytes) = self.arrived[nth].take() {
+            let expert = self.requested[nth];
+            if let Some(bytes) = self.arrived[expert.index()].take() {
                 return Ok(Some(Ready { nth, bytes }));
             }
             let reply = self.receive();
-            let ready = self.accept(reply)?;
-            self.arrived[ready.nth] = Some(ready.bytes);
+            let (expert, bytes) = self.accept(reply)?;
+            self.arrived[expert.index()] = Some(bytes);
             self.send_misses();
         }
     }
@@ -243,48 +288,60 @@ impl ExpertStore {
         &mut self.slots[self.layer.index()][slot.index()]
     }
 
-    fn put_back(&mut self, nth: usize, bytes: Region) {
-        match self.plan.placements()[nth] {
-            Placement::Hit(slot) | Placement::Retain(slot) => *self.slot(slot) = Some(bytes),
-            Placement::Transit => self.transit.push(bytes),
-        }
+    /// The number of an expert in the request.
+    fn nth(&self, expert: ExpertId) -> usize {
+        let found = self.requested.binary_search(&expert);
+        found.expect("only experts of the request are read")
     }
 
-    /// Sends misses in ascending order while buffers and depth last.
+    fn put_back(&mut self, nth: usize, bytes: Region) {
+        let spare = match self.plan.placements()[nth] {
+            // What was read ahead changes places with what its slot held.
+            Placement::Hit(slot) | Placement::Retain(slot) => self.slot(slot).replace(bytes),
+            Placement::Transit => Some(bytes),
+        };
+        self.transit.extend(spare);
+    }
+
+    /// Sends misses in ascending order while buffers last.
     fn send_misses(&mut self) {
-        while self.next_miss < self.requested.len() && self.n_in_flight < READ_DEPTH {
+        while self.next_miss < self.requested.len() {
             let nth = self.next_miss;
+            let expert = self.requested[nth];
             let bytes = match self.plan.placements()[nth] {
-                Placement::Hit(_) => {
-                    self.next_miss += 1;
-                    continue;
+                Placement::Hit(_) => None,
+                _ if self.is_sent[expert.index()] => None,
+                Placement::Retain(slot) => {
+                    let bytes = self.slot(slot).take();
+                    Some(bytes.expect("no expert chosen now is evicted"))
                 }
-                Placement::Retain(slot) => self
-                    .slot(slot)
-                    .take()
-                    .expect("no expert chosen now is evicted"),
                 Placement::Transit => match self.transit.pop() {
-                    Some(bytes) => bytes,
+                    Some(bytes) => Some(bytes),
                     None => return,
                 },
             };
             self.next_miss += 1;
-            self.n_in_flight += 1;
-            let (l, expert) = (self.layer, self.requested[nth]);
-            let verified = self.verified[self.verified_index(l, expert)];
-            self.readers.send(Request {
-                ticket: nth,
-                file: Arc::clone(&self.open[l.index()]),
-                offset: self.files.offset(l, expert),
-                checksum: if verified {
-                    None
-                } else {
-                    self.files.checksum(l, expert)
-                },
-                n_bytes: self.files.stride(),
-                bytes,
-            });
+            if let Some(bytes) = bytes {
+                self.send(expert, bytes);
+            }
         }
+    }
+
+    /// Starts to read an expert of the layer.
+    fn send(&mut self, expert: ExpertId, bytes: Region) {
+        let l = self.layer;
+        let is_verified = self.verified[self.verified_index(l, expert)];
+        let checksum = self.files.checksum(l, expert);
+        self.is_sent[expert.index()] = true;
+        self.n_in_flight += 1;
+        self.readers.send(Request {
+            ticket: expert.index(),
+            file: Arc::clone(&self.open[l.index()]),
+            offset: self.files.offset(l, expert),
+            checksum: checksum.filter(|_| !is_verified),
+            n_bytes: self.files.stride(),
+            bytes,
+        });
     }
 
     fn receive(&mut self) -> Reply {
@@ -301,21 +358,18 @@ impl ExpertStore {
         reply
     }
 
-    fn accept(&mut self, reply: Reply) -> Result<Ready, EngineError> {
-        let (l, expert) = (self.layer, self.requested[reply.ticket]);
+    fn accept(&mut self, reply: Reply) -> Result<(ExpertId, Region), EngineError> {
+        let (l, expert) = (self.layer, ExpertId(reply.ticket as u32));
         match reply.outcome {
             Ok(()) => {
                 let index = self.verified_index(l, expert);
                 self.verified[index] = true;
                 self.counts.bytes_read += self.files.stride() as u64;
-                Ok(Ready {
-                    nth: reply.ticket,
-                    bytes: reply.bytes,
-                })
+                Ok((expert, reply.bytes))
             }
             Err(failure) => {
                 let path = self.open[l.index()].path().to_owned();
-                self.give_up(reply.ticket, reply.bytes);
+                self.give_up(expert, reply.bytes);
                 Err(match failure {
                     ReadFailure::Storage(error) => EngineError::Storage(error),
                     ReadFailure::Checksum => EngineError::Checksum {
@@ -329,26 +383,40 @@ impl ExpertStore {
     }
 
     /// After a failed read: gets every buffer back and forgets what was planned but never read, so that the store can go on.
-    fn give_up(&mut self, failed: usize, bytes: Region) {
-        self.put_back(failed, bytes);
-        self.forget(failed);
+    fn give_up(&mut self, failed: ExpertId, bytes: Region) {
+        self.take_back_unread(failed, bytes);
         while self.n_in_flight > 0 {
             let reply = self.receive();
-            let arrived = reply.outcome.is_ok();
-            self.put_back(reply.ticket, reply.bytes);
-            if !arrived {
-                self.forget(reply.ticket);
+            let expert = ExpertId(reply.ticket as u32);
+            if reply.outcome.is_ok() {
+                self.put_back(self.nth(expert), reply.bytes);
+            } else {
+                self.take_back_unread(expert, reply.bytes);
             }
         }
         for nth in 0..self.requested.len() {
-            if let Some(bytes) = self.arrived[nth].take() {
+            if let Some(bytes) = self.arrived[self.requested[nth].index()].take() {
                 self.put_back(nth, bytes);
             }
         }
         for nth in self.next_miss..self.requested.len() {
-            self.forget(nth);
+            if !self.is_sent[self.requested[nth].index()] {
+                self.forget(nth);
+            }
         }
+        self.finish();
+    }
+
+    fn take_back_unread(&mut self, expert: ExpertId, bytes: Region) {
+        let nth = self.nth(expert);
+        self.put_back(nth, bytes);
+        self.forget(nth);
+    }
+
+    /// Ends a request.
+    fn finish(&mut self) {
         self.requested.clear();
+        self.is_sent.fill(false);
     }
 
     fn forget(&mut self, nth: usize) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use half::f16;
 use ouzel_kernels::{
-    Attend, Bits, Columns, Isa, KvRows, KvSegment, QuantMatrix, QuantRows, attend, matmul,
+    Attend, Bits, Columns, Isa, KvRows, KvSegment, QuantMatrix, QuantRows, Query, attend, matmul,
     matmul_i8, partial_len, quantize,
 };
 
@@ -166,13 +166,20 @@ fn products(n_out: usize, n_in: usize, n: usize) {
     }
 }
 
-fn attention(g: usize, d: usize, n: usize) {
-    let q: Vec<f32> = (0..g * d).map(|i| (i as f32).sin()).collect();
+fn attention((n_positions, g, d): (usize, usize, usize), n: usize) {
+    let q: Vec<f32> = (0..n_positions * g * d).map(|i| (i as f32).sin()).collect();
+    let queries: Vec<Query<'_>> = q
+        .chunks(g * d)
+        .map(|heads| Query {
+            heads,
+            visible: 0..n,
+        })
+        .collect();
     let narrow: Vec<f16> = (0..n * d)
         .map(|i| f16::from_f32((i as f32).cos()))
         .collect();
     let wide: Vec<f32> = narrow.iter().map(|x| x.to_f32()).collect();
-    let mut partial = vec![0.0; partial_len(g, d)];
+    let mut partial = vec![0.0; n_positions * partial_len(g, d)];
     for isa in Isa::available() {
         let mut times = [const { Vec::new() }; 2];
         for _ in 0..if isa == Isa::Portable { 1 } else { ROUNDS } {
@@ -186,18 +193,18 @@ fn attention(g: usize, d: usize, n: usize) {
                     values: rows,
                 }];
                 let op = Attend {
-                    q: &q,
+                    queries: &queries,
+                    g,
                     head_dim: d,
                     segments: &segments,
-                    visible: 0..n,
                 };
                 times.push(seconds(|| attend(isa, &op, &mut partial)));
             }
         }
         let [f32_time, f16_time] = times.map(shortest);
-        let work = (2 * g * d * n) as f64 / 1e9;
+        let work = (2 * n_positions * g * d * n) as f64 / 1e9;
         println!(
-            "attend {g} heads of {d} over {n} {:9}: f32 {:5.1}, f16 {:5.1} G multiply-adds/s",
+            "attend {n_positions} x {g} heads of {d} over {n} {:9}: f32 {:5.1}, f16 {:5.1} G multiply-adds/s",
             isa.name(),
             work / f32_time,
             work / f16_time
@@ -213,8 +220,9 @@ fn main() {
         products(704, 2816, 7);
     }
     if "attention".contains(&only) {
-        attention(2, 256, 1024);
-        attention(8, 512, 4096);
+        attention((1, 2, 256), 1024);
+        attention((4, 2, 256), 1024);
+        attention((1, 8, 512), 4096);
     }
     if "matvec".contains(&only) {
         matvec(2816);

@@ -1,4 +1,7 @@
-//! Attention of the query heads that share a kv head, over blocks of keys.
+//! Attention of the queries that share a kv head, over blocks of keys.
+//!
+//! A query is one head of one position. All heads of a kv head's group and the positions of a prompt that stand next to each other go over
+//! the keys together, because a key that was loaded and widened may as well serve eight queries as one.
 //!
 //! Keys are taken in blocks of [`KEY_BLOCK`] that start at absolute positions, however they are cut into segments, in ascending order. A
 //! block raises the running maximum `m` to its own, scales the running sum and values by `e^(m - m')`, and adds its weights
@@ -10,13 +13,13 @@ use std::ops::Range;
 use half::f16;
 
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{F, LANES, add, fma, largest, map, max, mul};
+use crate::lanes::{LANES, add, fma, largest, map, max, mul};
 use crate::math::{exp, exp1};
 
 /// Keys of a block.
 pub const KEY_BLOCK: usize = 64;
-/// Keys whose values share each load and store of a sum.
-const KEYS: usize = 4;
+/// The most positions of one [`Attend`].
+pub const MAX_POSITIONS: usize = 8;
 
 /// Rows of keys or values, `[n, head_dim]`, contiguous.
 #[derive(Clone, Copy, Debug)]
@@ -47,17 +50,26 @@ pub struct KvSegment<'a> {
     pub values: KvRows<'a>,
 }
 
+/// The query heads of one position.
+#[derive(Clone, Debug)]
+pub struct Query<'a> {
+    /// `[g, head_dim]`.
+    pub heads: &'a [f32],
+    /// Absolute positions that they see; none gives no partial.
+    pub visible: Range<usize>,
+}
+
 /// Arguments of [`attend`].
 #[derive(Clone, Debug)]
 pub struct Attend<'a> {
-    /// `[g, head_dim]`: the query heads of one kv head.
-    pub q: &'a [f32],
+    /// Of one kv head, up to [`MAX_POSITIONS`].
+    pub queries: &'a [Query<'a>],
+    /// Query heads of the kv head.
+    pub g: usize,
     /// A multiple of 16.
     pub head_dim: usize,
-    /// Ascending, without gaps over `visible`; rows outside it are not read.
+    /// Ascending, without gaps over all that is visible; rows outside it are not read.
     pub segments: &'a [KvSegment<'a>],
-    /// Absolute positions that the query sees.
-    pub visible: Range<usize>,
 }
 
 /// f32 values of a partial of `g` heads of dimension `d`: maxima `[g]`, sums `[g]`, weighted values `[g, d]`.
@@ -65,45 +77,62 @@ pub const fn partial_len(g: usize, d: usize) -> usize {
     g * (d + 2)
 }
 
-/// The softmax partial of a query over `visible`. Scores are plain dot products. How the keys are cut into segments does not
-/// change a bit.
+/// The softmax partials of the queries over what they see, `[n_queries, partial_len]`. Scores are plain dot products. Neither how the keys are
+/// cut into segments nor which queries come together changes a bit.
 ///
 /// # Panics
-/// If `visible` is empty or not covered, shapes differ, `head_dim` is not a multiple of 16, or keys and values differ in type.
-pub fn attend(isa: Isa, op: &Attend<'_>, partial: &mut [f32]) {
+/// If what is visible is not covered, shapes differ, there are too many queries, `head_dim` is not a multiple of 16, or keys and
+/// values differ in type.
+pub fn attend(isa: Isa, op: &Attend<'_>, partials: &mut [f32]) {
     let d = op.head_dim;
     assert!(
         d > 0 && d.is_multiple_of(LANES),
         "head_dim {d} is not a multiple of {LANES}"
     );
     assert!(
-        op.q.len().is_multiple_of(d),
-        "{} elements of q are not heads of {d}",
-        op.q.len()
+        op.queries.len() <= MAX_POSITIONS,
+        "{} queries at once",
+        op.queries.len()
     );
+    for query in op.queries {
+        assert_eq!(query.heads.len(), op.g * d, "query heads of {d}");
+    }
     assert_eq!(
-        partial.len(),
-        partial_len(op.q.len() / d, d),
-        "length of the partial"
+        partials.len(),
+        op.queries.len() * partial_len(op.g, d),
+        "length of the partials"
     );
+    let Some(first) = op.segments.first() else {
+        assert!(union(op.queries).is_empty(), "no keys for what is visible");
+        return;
+    };
     check_segments(op);
-    match op.segments[0].keys {
+    match first.keys {
         KvRows::F32(_) => isa.run(AttendRows::<f32> {
             op,
-            partial,
+            partials,
             element: PhantomData,
         }),
         KvRows::F16(_) => isa.run(AttendRows::<f16> {
             op,
-            partial,
+            partials,
             element: PhantomData,
         }),
     }
 }
 
+/// From the first to the last position that any query sees.
+fn union(queries: &[Query<'_>]) -> Range<usize> {
+    let seen = queries.iter().map(|query| &query.visible);
+    let seen = seen.filter(|visible| !visible.is_empty());
+    let start = seen.clone().map(|visible| visible.start).min();
+    let end = seen.map(|visible| visible.end).max();
+    start.unwrap_or(0)..end.unwrap_or(0)
+}
+
 fn check_segments(op: &Attend<'_>) {
-    assert!(!op.visible.is_empty(), "no visible position");
-    let mut next = op.visible.start;
+    let visible = union(op.queries);
+    let mut next = visible.start;
     for segment in op.segments {
         assert_eq!(
             segment.keys.len(),
@@ -125,16 +154,16 @@ fn check_segments(op: &Attend<'_>) {
         next = next.max(segment.first_position + rows);
     }
     assert!(
-        next >= op.visible.end,
+        next >= visible.end,
         "visible up to {}, keys up to {next}",
-        op.visible.end
+        visible.end
     );
 }
 
 /// A type of keys and values.
 trait Element: Copy {
     fn rows<'a>(rows: &KvRows<'a>) -> &'a [Self];
-    fn widen<L: Lanes>(lanes: L, x: &[Self; LANES]) -> F;
+    fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::Value;
 }
 
 impl Element for f32 {
@@ -146,8 +175,8 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn widen<L: Lanes>(_: L, x: &[f32; LANES]) -> F {
-        *x
+    fn load<L: Lanes>(lanes: L, x: &[f32; LANES]) -> L::Value {
+        lanes.load(x)
     }
 }
 
@@ -160,25 +189,24 @@ impl Element for f16 {
     }
 
     #[inline(always)]
-    fn widen<L: Lanes>(lanes: L, x: &[f16; LANES]) -> F {
-        lanes.widen(x)
+    fn load<L: Lanes>(lanes: L, x: &[f16; LANES]) -> L::Value {
+        lanes.load_f16(x)
     }
 }
 
 struct AttendRows<'a, T> {
     op: &'a Attend<'a>,
-    partial: &'a mut [f32],
+    partials: &'a mut [f32],
     element: PhantomData<T>,
 }
 
-/// Some of the query heads, and their part of the partial.
-struct Heads<'a> {
-    /// `[HEADS, d]`.
+/// One query head, and where its part of the partials starts: its maximum, its sum and its values.
+#[derive(Clone, Copy)]
+struct Head<'a> {
     q: &'a [f32],
-    maxima: &'a mut [f32],
-    sums: &'a mut [f32],
-    /// `[HEADS, d]`.
-    values: &'a mut [f32],
+    max: usize,
+    sum: usize,
+    values: usize,
 }
 
 impl<T: Element> Op for AttendRows<'_, T> {
@@ -186,76 +214,139 @@ impl<T: Element> Op for AttendRows<'_, T> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let AttendRows { op, partial, .. } = self;
-        let d = op.head_dim;
-        let g = op.q.len() / d;
-        let (maxima, rest) = partial.split_at_mut(g);
-        let (sums, values) = rest.split_at_mut(g);
-        maxima.fill(f32::NEG_INFINITY);
-        sums.fill(0.0);
-        values.fill(0.0);
-        let mut start = op.visible.start;
-        while start < op.visible.end {
+        let AttendRows { op, partials, .. } = self;
+        for partial in partials.chunks_exact_mut(partial_len(op.g, op.head_dim)) {
+            let (maxima, rest) = partial.split_at_mut(op.g);
+            maxima.fill(f32::NEG_INFINITY);
+            rest.fill(0.0);
+        }
+        let visible = union(op.queries);
+        let mut start = visible.start;
+        while start < visible.end {
             let block = start / KEY_BLOCK * KEY_BLOCK;
-            let seen = start..op.visible.end.min(block + KEY_BLOCK);
-            let mut h = 0;
-            while h < g {
-                let n = tile_heads(g - h);
-                let heads = Heads {
-                    q: &op.q[h * d..(h + n) * d],
-                    maxima: &mut maxima[h..h + n],
-                    sums: &mut sums[h..h + n],
-                    values: &mut values[h * d..(h + n) * d],
-                };
-                match n {
-                    4 => attend_block::<L, T, 4>(lanes, op, &seen, heads),
-                    2 => attend_block::<L, T, 2>(lanes, op, &seen, heads),
-                    _ => attend_block::<L, T, 1>(lanes, op, &seen, heads),
+            let end = visible.end.min(block + KEY_BLOCK);
+            let mut first = 0;
+            while first < op.queries.len() {
+                let seen = overlap(&op.queries[first].visible, &(start..end));
+                let alike = op.queries[first..].iter();
+                let n = alike
+                    .take_while(|query| overlap(&query.visible, &(start..end)) == seen)
+                    .count();
+                if !seen.is_empty() {
+                    attend_alike::<L, T>(lanes, op, first..first + n, &seen, partials);
                 }
-                h += n;
+                first += n;
             }
-            start = seen.end;
+            start = end;
         }
     }
 }
 
-/// Query heads that share one pass over a block, of `n` that are left.
-fn tile_heads(n: usize) -> usize {
-    match n {
-        4.. => 4,
-        2 | 3 => 2,
-        _ => 1,
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    let (start, end) = (a.start.max(b.start), a.end.min(b.end));
+    if start < end { start..end } else { 0..0 }
+}
+
+/// Merges the keys `seen` of one block into the partials of some queries, all of which see just these of it.
+#[inline(always)]
+fn attend_alike<L: Lanes, T: Element>(
+    lanes: L,
+    op: &Attend<'_>,
+    queries: Range<usize>,
+    seen: &Range<usize>,
+    partials: &mut [f32],
+) {
+    let (g, d) = (op.g, op.head_dim);
+    let head = |nth: usize| {
+        let (query, h) = (queries.start + nth / g, nth % g);
+        let partial = query * partial_len(g, d);
+        Head {
+            q: &op.queries[query].heads[h * d..(h + 1) * d],
+            max: partial + h,
+            sum: partial + g + h,
+            values: partial + 2 * g + h * d,
+        }
+    };
+    let n = queries.len() * g;
+    let mut next = 0;
+    while next < n {
+        let mut heads = [head(next); 8];
+        for (i, to) in heads.iter_mut().enumerate() {
+            *to = head((next + i).min(n - 1));
+        }
+        // Keys or pieces of values at a time, so that sixteen sums are in registers, or four.
+        next += match n - next {
+            8.. if L::HAS_MANY_REGISTERS => {
+                attend_block::<L, T, 8, 2>(lanes, op, seen, &heads, partials);
+                8
+            }
+            4.. => {
+                let heads = heads.first_chunk().expect("eight are more than four");
+                if L::HAS_MANY_REGISTERS {
+                    attend_block::<L, T, 4, 4>(lanes, op, seen, heads, partials);
+                } else {
+                    attend_block::<L, T, 4, 1>(lanes, op, seen, heads, partials);
+                }
+                4
+            }
+            2 | 3 => {
+                let heads = heads.first_chunk().expect("eight are more than two");
+                if L::HAS_MANY_REGISTERS {
+                    attend_block::<L, T, 2, 8>(lanes, op, seen, heads, partials);
+                } else {
+                    attend_block::<L, T, 2, 2>(lanes, op, seen, heads, partials);
+                }
+                2
+            }
+            _ => {
+                let heads = heads.first_chunk().expect("eight are more than one");
+                if L::HAS_MANY_REGISTERS {
+                    attend_block::<L, T, 1, 16>(lanes, op, seen, heads, partials);
+                } else {
+                    attend_block::<L, T, 1, 4>(lanes, op, seen, heads, partials);
+                }
+                1
+            }
+        };
     }
 }
 
-/// Merges the visible keys `seen` of one block into the partial of some heads.
+/// Merges the keys `seen` of one block into the partials of some heads.
 #[inline(always)]
-fn attend_block<L: Lanes, T: Element, const HEADS: usize>(
+fn attend_block<L: Lanes, T: Element, const HEADS: usize, const WIDTH: usize>(
     lanes: L,
     op: &Attend<'_>,
     seen: &Range<usize>,
-    heads: Heads<'_>,
+    heads: &[Head<'_>; HEADS],
+    partials: &mut [f32],
 ) {
     let d = op.head_dim;
     let block = seen.start / KEY_BLOCK * KEY_BLOCK;
-    let q: [&[f32]; HEADS] = std::array::from_fn(|h| &heads.q[h * d..(h + 1) * d]);
     let mut weights = [[f32::NEG_INFINITY; KEY_BLOCK]; HEADS];
     let mut next = seen.start;
     for segment in op.segments {
         let run = run_of(segment, d, next..seen.end);
-        score(
-            lanes,
-            &T::rows(&segment.keys)[run.clone()],
-            &q,
-            next - block,
-            &mut weights,
-        );
+        let keys = &T::rows(&segment.keys)[run.clone()];
+        let mut at = next - block;
+        let many = keys.chunks_exact(WIDTH * d);
+        let rest = many.remainder();
+        for keys in many {
+            score::<L, T, HEADS, WIDTH>(lanes, keys, heads, at, &mut weights);
+            at += WIDTH;
+        }
+        for key in rest.chunks_exact(d) {
+            score::<L, T, HEADS, 1>(lanes, key, heads, at, &mut weights);
+            at += 1;
+        }
         next += run.len() / d;
     }
-    for (h, weights) in weights.iter_mut().enumerate() {
-        let old = weigh(lanes, weights, &mut heads.maxima[h], &mut heads.sums[h]);
+    for (head, weights) in heads.iter().zip(&mut weights) {
+        let (mut max, mut sum) = (partials[head.max], partials[head.sum]);
+        let old = weigh(lanes, weights, &mut max, &mut sum);
+        (partials[head.max], partials[head.sum]) = (max, sum);
         if old != 1.0 {
-            for y in heads.values[h * d..(h + 1) * d].as_chunks_mut::<LANES>().0 {
+            let values = &mut partials[head.values..head.values + d];
+            for y in values.as_chunks_mut::<LANES>().0 {
                 *y = map(*y, |y| y * old);
             }
         }
@@ -264,14 +355,13 @@ fn attend_block<L: Lanes, T: Element, const HEADS: usize>(
     for segment in op.segments {
         let run = run_of(segment, d, next..seen.end);
         let rows = &T::rows(&segment.values)[run.clone()];
-        let mut at = next - block;
-        for four in rows.chunks_exact(KEYS * d) {
-            add_values::<L, T, HEADS, KEYS>(lanes, four, d, (&weights, at), heads.values);
-            at += KEYS;
+        let weights = (&weights, next - block);
+        let n_pieces = d / LANES;
+        for c in (0..n_pieces / WIDTH * WIDTH).step_by(WIDTH) {
+            add_values::<L, T, HEADS, WIDTH>(lanes, (rows, d, c), weights, heads, partials);
         }
-        for one in rows.chunks_exact(KEYS * d).remainder().chunks_exact(d) {
-            add_values::<L, T, HEADS, 1>(lanes, one, d, (&weights, at), heads.values);
-            at += 1;
+        for c in n_pieces / WIDTH * WIDTH..n_pieces {
+            add_values::<L, T, HEADS, 1>(lanes, (rows, d, c), weights, heads, partials);
         }
         next += run.len() / d;
     }
@@ -290,28 +380,37 @@ fn run_of(segment: &KvSegment<'_>, d: usize, wanted: Range<usize>) -> Range<usiz
 
 /// Scores of consecutive keys, the first at `at` in the block.
 #[inline(always)]
-fn score<L: Lanes, T: Element, const HEADS: usize>(
+fn score<L: Lanes, T: Element, const HEADS: usize, const KEYS: usize>(
     lanes: L,
     keys: &[T],
-    q: &[&[f32]; HEADS],
+    heads: &[Head<'_>; HEADS],
     at: usize,
     scores: &mut [[f32; KEY_BLOCK]; HEADS],
 ) {
-    let q: [&[F]; HEADS] = std::array::from_fn(|h| q[h].as_chunks::<LANES>().0);
-    let n_pieces = q[0].len();
-    for (i, key) in keys.chunks_exact(n_pieces * LANES).enumerate() {
-        let key = &key.as_chunks::<LANES>().0[..n_pieces];
-        let mut acc = [[0.0; LANES]; HEADS];
-        for (c, key) in key.iter().enumerate() {
-            let key = T::widen(lanes, key);
-            for (acc, q) in acc.iter_mut().zip(&q) {
-                *acc = fma(key, q[c], *acc);
+    let d = keys.len() / KEYS;
+    let mut acc = [[lanes.splat(0.0); KEYS]; HEADS];
+    let mut key = [lanes.splat(0.0); KEYS];
+    for c in (0..d).step_by(LANES) {
+        for (j, key) in key.iter_mut().enumerate() {
+            *key = T::load(lanes, sixteen(&keys[j * d + c..]));
+        }
+        for (acc, head) in acc.iter_mut().zip(heads) {
+            let q = lanes.load(sixteen(&head.q[c..]));
+            for (acc, key) in acc.iter_mut().zip(key) {
+                *acc = lanes.fma(key, q, *acc);
             }
         }
-        for (scores, acc) in scores.iter_mut().zip(acc) {
-            scores[at + i] = lanes.sum(&acc);
-        }
     }
+    let mut sums = [[0.0; KEYS]; HEADS];
+    lanes.sums(acc.as_flattened(), sums.as_flattened_mut());
+    for (scores, sums) in scores.iter_mut().zip(sums) {
+        scores[at..at + KEYS].copy_from_slice(&sums);
+    }
+}
+
+#[inline(always)]
+fn sixteen<T>(x: &[T]) -> &[T; LANES] {
+    x.first_chunk().expect("rows are whole pieces of sixteen")
 }
 
 /// Turns a block's scores into weights `e^(score - max)`, updates the running maximum and sum, and returns what the
@@ -340,28 +439,38 @@ fn weigh<L: Lanes>(
     old
 }
 
-/// Adds weight times value of `N` consecutive keys, the first at `at` in the block, in order.
+/// Adds weight times value of consecutive keys, the first at `at` in the block, in order: pieces `c..c + PIECES` of the values.
 #[inline(always)]
-fn add_values<L: Lanes, T: Element, const HEADS: usize, const N: usize>(
+fn add_values<L: Lanes, T: Element, const HEADS: usize, const PIECES: usize>(
     lanes: L,
-    rows: &[T],
-    d: usize,
+    (rows, d, c): (&[T], usize, usize),
     (weights, at): (&[[f32; KEY_BLOCK]; HEADS], usize),
-    values: &mut [f32],
+    heads: &[Head<'_>; HEADS],
+    partials: &mut [f32],
 ) {
-    let rows: [&[T]; N] = std::array::from_fn(|j| &rows[j * d..(j + 1) * d]);
-    for c in 0..d / LANES {
-        let mut v = [[0.0; LANES]; N];
-        for j in 0..N {
-            v[j] = T::widen(lanes, &rows[j].as_chunks::<LANES>().0[c]);
+    let mut acc = [[lanes.splat(0.0); PIECES]; HEADS];
+    for (acc, head) in acc.iter_mut().zip(heads) {
+        for (i, acc) in acc.iter_mut().enumerate() {
+            *acc = lanes.load(sixteen(&partials[head.values + (c + i) * LANES..]));
         }
-        for h in 0..HEADS {
-            let y = &mut values[h * d..(h + 1) * d].as_chunks_mut::<LANES>().0[c];
-            let mut sum = *y;
-            for j in 0..N {
-                sum = fma([weights[h][at + j]; LANES], v[j], sum);
+    }
+    let mut value = [lanes.splat(0.0); PIECES];
+    for (j, row) in rows.chunks_exact(d).enumerate() {
+        for (i, value) in value.iter_mut().enumerate() {
+            *value = T::load(lanes, sixteen(&row[(c + i) * LANES..]));
+        }
+        for (acc, weights) in acc.iter_mut().zip(weights) {
+            let weight = lanes.splat(weights[at + j]);
+            for (acc, value) in acc.iter_mut().zip(value) {
+                *acc = lanes.fma(weight, value, *acc);
             }
-            *y = sum;
+        }
+    }
+    for (acc, head) in acc.iter().zip(heads) {
+        for (i, acc) in acc.iter().enumerate() {
+            let at = head.values + (c + i) * LANES;
+            let y = partials[at..].first_chunk_mut();
+            lanes.store(*acc, y.expect("values are whole pieces of sixteen"));
         }
     }
 }
@@ -375,11 +484,17 @@ fn merge_factors(running: &mut f32, other: f32) -> (f32, f32) {
     factors
 }
 
-/// Merges partials of consecutive spans in order and normalises: `out`, `[g, d]`.
+/// Merges partials of consecutive spans in order and normalises: `out`, `[g, d]`. One partial starts every `stride` values.
 ///
 /// # Panics
 /// If there is no partial or a length does not fit.
-pub fn merge_partials(isa: Isa, partials: &[f32], g: usize, d: usize, out: &mut [f32]) {
+pub fn merge_partials(
+    isa: Isa,
+    (partials, stride): (&[f32], usize),
+    g: usize,
+    d: usize,
+    out: &mut [f32],
+) {
     assert!(
         d > 0 && d.is_multiple_of(LANES),
         "head_dim {d} is not a multiple of {LANES}"
@@ -387,12 +502,13 @@ pub fn merge_partials(isa: Isa, partials: &[f32], g: usize, d: usize, out: &mut 
     assert_eq!(out.len(), g * d, "length of out");
     let len = partial_len(g, d);
     assert!(
-        !partials.is_empty() && partials.len().is_multiple_of(len),
-        "{} values of partials of {len}",
+        stride >= len && partials.len() % stride == len % stride && !partials.is_empty(),
+        "{} values of partials of {len}, one every {stride}",
         partials.len()
     );
     isa.run(Merge {
         partials,
+        stride,
         g,
         d,
         out,
@@ -401,6 +517,7 @@ pub fn merge_partials(isa: Isa, partials: &[f32], g: usize, d: usize, out: &mut 
 
 struct Merge<'a> {
     partials: &'a [f32],
+    stride: usize,
     g: usize,
     d: usize,
     out: &'a mut [f32],
@@ -413,6 +530,7 @@ impl Op for Merge<'_> {
     fn run<L: Lanes>(self, _: L) {
         let Merge {
             partials,
+            stride,
             g,
             d,
             out,
@@ -420,7 +538,7 @@ impl Op for Merge<'_> {
         out.fill(0.0);
         for (h, out) in out.chunks_exact_mut(d).enumerate() {
             let (mut highest, mut total) = (f32::NEG_INFINITY, 0.0);
-            for partial in partials.chunks_exact(partial_len(g, d)) {
+            for partial in partials.chunks(stride) {
                 let (old, new) = merge_factors(&mut highest, partial[h]);
                 total = partial[g + h].mul_add(new, total * old);
                 let values = &partial[2 * g + h * d..2 * g + (h + 1) * d];

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use half::f16;
 
-use crate::fast::Tile;
+use crate::fast::{TILES, Tile, TileDots, TileGroup};
 use crate::isa::{Lanes, Op};
 use crate::lanes;
 use crate::probe::{LINE, Streams};
@@ -46,10 +46,46 @@ fn with_features<O: Op>(op: O) -> O::Output {
 struct Avx2(());
 
 impl Lanes for Avx2 {
+    type Value = [__m256; 2];
+
+    const HAS_MANY_REGISTERS: bool = false;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> [__m256; 2] {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { widen(x) }
+        unsafe { load_f32(x) }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> [__m256; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { load_f16(x) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> [__m256; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+
+    #[inline(always)]
+    fn store(self, x: [__m256; 2], y: &mut [f32; 16]) {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { store_f32(y, x) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { fma(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn sums(self, x: &[[__m256; 2]], y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            // SAFETY: `self` proves that the processor has the features.
+            *y = unsafe { sum(*x) };
+        }
     }
 
     #[inline(always)]
@@ -61,7 +97,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn sum(self, x: &[f32; 16]) -> f32 {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { sum(x) }
+        unsafe { sum(load_f32(x)) }
     }
 
     #[inline(always)]
@@ -77,9 +113,9 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    fn transpose(self, m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { transpose(m) }
+        unsafe { transpose(m, y) }
     }
 
     #[inline(always)]
@@ -91,9 +127,13 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
-        // SAFETY: `self` proves that the processor has the features.
-        unsafe { tile_dots::<BITS>(tile, x, g) }
+    fn tile_rows<const BITS: usize, const PLANES: usize>(
+        self,
+        group: &TileGroup<'_>,
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[[f32; 16]; TILES]],
+    ) {
+        group.rows_by_dots::<Self, BITS, PLANES>(self, x, acc);
     }
 
     #[inline(always)]
@@ -115,26 +155,59 @@ impl Lanes for Avx2 {
     }
 }
 
+impl TileDots for Avx2 {
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_dots::<BITS>(tile, x, g) }
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn widen(x: &[f16; 16]) -> [f32; 16] {
-    let mut y = [0.0; 16];
-    for (y, x) in y
-        .as_chunks_mut::<8>()
-        .0
-        .iter_mut()
-        .zip(x.as_chunks::<8>().0)
-    {
-        // SAFETY: reads the 16 bytes of eight f16 (each a transparent u16) and writes the 32 bytes of eight f32; both may lie
-        // at any address.
-        unsafe {
-            _mm256_storeu_ps(
-                y.as_mut_ptr(),
-                _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
-            )
-        };
+fn load_f16(x: &[f16; 16]) -> [__m256; 2] {
+    let half = |i: usize| &x[i * 8..(i + 1) * 8];
+    // SAFETY: each reads the 16 bytes of eight f16 (each a transparent u16); any address will do.
+    let (low, high) = unsafe {
+        (
+            _mm_loadu_si128(half(0).as_ptr().cast()),
+            _mm_loadu_si128(half(1).as_ptr().cast()),
+        )
+    };
+    [_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)]
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_f32(x: &[f32; 16]) -> [__m256; 2] {
+    let half = |i: usize| &x[i * 8..(i + 1) * 8];
+    // SAFETY: each reads the 32 bytes of eight f32; any address will do.
+    unsafe {
+        [
+            _mm256_loadu_ps(half(0).as_ptr()),
+            _mm256_loadu_ps(half(1).as_ptr()),
+        ]
     }
-    y
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store_f32(y: &mut [f32; 16], [low, high]: [__m256; 2]) {
+    let (y_low, y_high) = y.split_at_mut(8);
+    // SAFETY: each writes the 32 bytes of eight f32; any address will do.
+    unsafe {
+        _mm256_storeu_ps(y_low.as_mut_ptr(), low);
+        _mm256_storeu_ps(y_high.as_mut_ptr(), high);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn fma(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+    [
+        _mm256_fmadd_ps(a[0], b[0], c[0]),
+        _mm256_fmadd_ps(a[1], b[1], c[1]),
+    ]
 }
 
 #[inline]
@@ -267,8 +340,7 @@ fn store(y: &mut [i32; 16], i: usize, v: __m256i) {
 /// Four squares of eight by eight: words, pairs and halves of a register are swapped in turn.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
-    let mut y = [[0; 16]; 16];
+fn transpose(m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
     for top in 0..2 {
         for left in 0..2 {
             let mut v = [_mm256_setzero_si256(); 8];
@@ -296,7 +368,6 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
             }
         }
     }
-    y
 }
 
 #[inline]
@@ -368,17 +439,8 @@ fn store_u32(y: &mut [u32; 16], i: usize, v: __m256i) {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sum(x: &[f32; 16]) -> f32 {
-    let [low, high] = x.as_chunks::<8>().0 else {
-        unreachable!("sixteen are two times eight")
-    };
-    // SAFETY: reads the 32 bytes of each half; any address will do.
-    let v = unsafe {
-        _mm256_add_ps(
-            _mm256_loadu_ps(low.as_ptr()),
-            _mm256_loadu_ps(high.as_ptr()),
-        )
-    };
+fn sum([low, high]: [__m256; 2]) -> f32 {
+    let v = _mm256_add_ps(low, high);
     let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))

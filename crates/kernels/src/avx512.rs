@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use half::f16;
 
-use crate::fast::{Tile, TileGroup};
+use crate::fast::{TILES, TileGroup};
 use crate::isa::{Lanes, Op};
 use crate::lanes;
 use crate::probe::{LINE, Streams};
@@ -49,10 +49,50 @@ fn with_features<O: Op>(op: O) -> O::Output {
 struct Avx512(());
 
 impl Lanes for Avx512 {
+    type Value = __m512;
+
+    const HAS_MANY_REGISTERS: bool = true;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> __m512 {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { widen(x) }
+        unsafe { load_f32(x) }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> __m512 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { load_f16(x) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn store(self, x: __m512, y: &mut [f32; 16]) {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { store_f32(y, x) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn sums(self, x: &[__m512], y: &mut [f32]) {
+        if let (Ok(x), Ok(y)) = (x.try_into(), y.try_into()) {
+            // SAFETY: `self` proves that the processor has the features.
+            return unsafe { sums_of_sixteen(x, y) };
+        }
+        for (y, x) in y.iter_mut().zip(x) {
+            // SAFETY: `self` proves that the processor has the features.
+            *y = unsafe { sum(*x) };
+        }
     }
 
     #[inline(always)]
@@ -64,7 +104,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn sum(self, x: &[f32; 16]) -> f32 {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { sum(x) }
+        unsafe { sum(load_f32(x)) }
     }
 
     #[inline(always)]
@@ -89,9 +129,9 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    fn transpose(self, m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { transpose(m) }
+        unsafe { transpose(m, y) }
     }
 
     #[inline(always)]
@@ -103,21 +143,22 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
-        // SAFETY: `self` proves that the processor has the features.
-        unsafe { tile_dots(tile, x, g) }
-    }
-
-    #[inline(always)]
-    fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
+    fn tile_rows<const BITS: usize, const PLANES: usize>(
         self,
-        tile: &Tile,
-        x: [&[Chunk; PLANES]; ROWS],
         group: &TileGroup<'_>,
-        acc: &mut [[f32; 16]; ROWS],
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[[f32; 16]; TILES]],
     ) {
-        // SAFETY: `self` proves that the processor has the features.
-        unsafe { tile_rows(tile, x, group, acc) }
+        let (x, acc) = (x.as_chunks::<8>(), acc.as_chunks_mut::<8>());
+        for (x, acc) in x.0.iter().zip(acc.0) {
+            // SAFETY: `self` proves that the processor has the features.
+            unsafe { tile_rows::<BITS, PLANES, 8>(group, x, acc) };
+        }
+        let (x, acc) = (x.1.as_chunks::<4>().0, acc.1.as_chunks_mut::<4>().0);
+        for (x, acc) in x.iter().zip(acc) {
+            // SAFETY: `self` proves that the processor has the features.
+            unsafe { tile_rows::<BITS, PLANES, 4>(group, x, acc) };
+        }
     }
 
     #[inline(always)]
@@ -141,17 +182,9 @@ impl Lanes for Avx512 {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn widen(x: &[f16; 16]) -> [f32; 16] {
-    let mut y = [0.0; 16];
-    // SAFETY: reads the 32 bytes of sixteen f16 (each a transparent u16) and writes the 64 bytes of sixteen f32; both may lie
-    // at any address.
-    unsafe {
-        _mm512_storeu_ps(
-            y.as_mut_ptr(),
-            _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())),
-        )
-    };
-    y
+fn load_f16(x: &[f16; 16]) -> __m512 {
+    // SAFETY: reads the 32 bytes of sixteen f16 (each a transparent u16); any address will do.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(x.as_ptr().cast()) })
 }
 
 #[inline]
@@ -270,7 +303,7 @@ fn store(y: &mut [i32; 16], v: __m512i) {
 /// Four rounds that swap ever larger squares: single words, pairs, fours, eights.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+fn transpose(m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
     let mut v = [_mm512_setzero_si512(); 16];
     for (v, row) in v.iter_mut().zip(m) {
         *v = load_u32(row);
@@ -288,7 +321,6 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
         fours[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
         fours[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
     }
-    let mut y = [[0; 16]; 16];
     for j in 0..4 {
         let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
         // Quarters 0 and 2 of two registers, then 1 and 3.
@@ -308,46 +340,55 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
         store_u32(&mut y[4 + j], _mm512_shuffle_i32x4::<0x88>(ab_odd, cd_odd));
         store_u32(&mut y[12 + j], _mm512_shuffle_i32x4::<0xdd>(ab_odd, cd_odd));
     }
-    y
 }
 
+/// Half a group of a panel times rows of activations: `[row][tile]`. Sixteen chains hide the latency of the multiply-adds, and an
+/// activation loaded serves both tiles.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn tile_dots(tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
-    let mut y = [[0; 16]; 2];
-    for (block, y) in y.iter_mut().enumerate() {
-        let [dots] = block_dots(tile, [x], g, block);
-        store(y, dots);
-    }
-    y
-}
-
-/// Half a group of sixteen output rows times rows of activations. Every row has its own two chains, so that four of them hide the
-/// latency of the multiply-adds.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn block_dots<const ROWS: usize>(
-    tile: &Tile,
-    x: [&Chunk; ROWS],
+fn block_dots<const BITS: usize, const ROWS: usize>(
+    codes: &[&[[u32; 16]]; TILES],
+    x: &[&Chunk; ROWS],
     g: usize,
     block: usize,
-) -> [__m512i; ROWS] {
-    let mut even = [_mm512_setzero_si512(); ROWS];
-    let mut odd = even;
+) -> [[__m512i; TILES]; ROWS] {
+    let mut sums = [[_mm512_setzero_si512(); TILES]; ROWS];
     for k in block * 4..(block + 1) * 4 {
-        let (even_codes, odd_codes) = (load_u32(&tile.even[k]), load_u32(&tile.odd[k]));
+        let [(even_0, odd_0), (even_1, odd_1)] =
+            [split::<BITS>(codes[0], k), split::<BITS>(codes[1], k)];
         for r in 0..ROWS {
-            even[r] = _mm512_dpbusd_epi32(even[r], even_codes, quad(&x[r].even, g * 8 + k));
-            odd[r] = _mm512_dpbusd_epi32(odd[r], odd_codes, quad(&x[r].odd, g * 8 + k));
+            let x = quad(&x[r].even, g * 8 + k);
+            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], even_0, x);
+            sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], even_1, x);
+        }
+        for [a, b] in &mut sums {
+            keep_order(a, b);
         }
         for r in 0..ROWS {
-            keep_order(&mut even[r], &mut odd[r]);
+            let x = quad(&x[r].odd, g * 8 + k);
+            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], odd_0, x);
+            sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], odd_1, x);
+        }
+        for [a, b] in &mut sums {
+            keep_order(a, b);
         }
     }
-    for r in 0..ROWS {
-        even[r] = _mm512_add_epi32(even[r], odd[r]);
+    sums
+}
+
+/// The `k`-th four codes of even and of odd index of a tile.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn split<const BITS: usize>(codes: &[[u32; 16]], k: usize) -> (__m512i, __m512i) {
+    if BITS == 8 {
+        return (load_u32(&codes[2 * k]), load_u32(&codes[2 * k + 1]));
     }
-    even
+    let mask = _mm512_set1_epi8(15);
+    let both = load_u32(&codes[k]);
+    (
+        _mm512_and_si512(both, mask),
+        _mm512_and_si512(_mm512_srli_epi32::<4>(both), mask),
+    )
 }
 
 /// Nothing, at this point of the program: the compiler would otherwise put the multiply-adds of a row behind each other, where each waits
@@ -377,36 +418,47 @@ fn quad(codes: &[i8; 512], i: usize) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn tile_rows<const PLANES: usize, const ROWS: usize>(
-    tile: &Tile,
-    x: [&[Chunk; PLANES]; ROWS],
+fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
     group: &TileGroup<'_>,
-    acc: &mut [[f32; 16]; ROWS],
+    x: &[&[Chunk; PLANES]; ROWS],
+    acc: &mut [[[f32; 16]; TILES]; ROWS],
 ) {
     let g = group.g;
-    let mut t = [_mm512_setzero_ps(); ROWS];
+    let mut t = [[_mm512_setzero_ps(); TILES]; ROWS];
+    let mut planes = [&x[0][0]; ROWS];
     for p in 0..PLANES {
-        let planes = x.map(|x| &x[p]);
+        // Not `array::map`: it would be a call, and nothing stays in a register over a call.
+        for (plane, x) in planes.iter_mut().zip(x) {
+            *plane = &x[p];
+        }
         for block in 0..2 {
-            let dots = block_dots(tile, planes, g, block);
+            let dots = block_dots::<BITS, ROWS>(&group.codes, &planes, g, block);
             for r in 0..ROWS {
-                let (dot, sx) = (
-                    _mm512_cvtepi32_ps(dots[r]),
-                    _mm512_set1_ps(planes[r].scales[block][g]),
-                );
-                t[r] = if p == 0 && block == 0 {
-                    _mm512_mul_ps(dot, sx)
-                } else {
-                    _mm512_fmadd_ps(dot, sx, t[r])
-                };
+                let sx = _mm512_set1_ps(planes[r].scales[block][g]);
+                for i in 0..TILES {
+                    let dot = _mm512_cvtepi32_ps(dots[r][i]);
+                    t[r][i] = if p == 0 && block == 0 {
+                        _mm512_mul_ps(dot, sx)
+                    } else {
+                        _mm512_fmadd_ps(dot, sx, t[r][i])
+                    };
+                }
             }
         }
     }
-    let (scales, biases) = (load_f32(group.scales), load_f32(group.biases));
-    for r in 0..ROWS {
-        let sum = _mm512_set1_ps(x[r][0].sums[g]);
-        let y = _mm512_fmadd_ps(scales, t[r], load_f32(&acc[r]));
-        store_f32(&mut acc[r], _mm512_fmadd_ps(biases, sum, y));
+    for i in 0..TILES {
+        let scales = _mm512_castsi512_ps(load_u32(group.scales[i]));
+        let biases = _mm512_castsi512_ps(load_u32(group.biases[i]));
+        for r in 0..ROWS {
+            let sum = _mm512_set1_ps(x[r][0].sums[g]);
+            let before = if group.is_first {
+                _mm512_setzero_ps()
+            } else {
+                load_f32(&acc[r][i])
+            };
+            let y = _mm512_fmadd_ps(scales, t[r][i], before);
+            store_f32(&mut acc[r][i], _mm512_fmadd_ps(biases, sum, y));
+        }
     }
 }
 
@@ -433,13 +485,53 @@ fn store_u32(y: &mut [u32; 16], v: __m512i) {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn sum(x: &[f32; 16]) -> f32 {
-    // SAFETY: reads the 64 bytes of the array; any address will do.
-    let v = unsafe { _mm512_loadu_ps(x.as_ptr()) };
+fn sum(v: __m512) -> f32 {
     let v = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
     let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
     _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+}
+
+/// Sums of sixteen registers at once. Each round adds one half of what is left of every sum to the other, lane `i + 8` to `i` first, and packs
+/// two registers into one, so that a round costs half as much as the one before.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn sums_of_sixteen(x: &[__m512; 16], y: &mut [f32; 16]) {
+    let mut eights = [_mm512_setzero_ps(); 8];
+    for (i, v) in eights.iter_mut().enumerate() {
+        // Halves of `i` and `i + 8`.
+        let (a, b) = (x[i], x[i + 8]);
+        *v = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x44>(a, b),
+            _mm512_shuffle_f32x4::<0xee>(a, b),
+        );
+    }
+    let mut fours = [_mm512_setzero_ps(); 4];
+    for (i, v) in fours.iter_mut().enumerate() {
+        // Quarters of `i`, `i + 8`, `i + 4`, `i + 12`.
+        let (a, b) = (eights[i], eights[i + 4]);
+        *v = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x88>(a, b),
+            _mm512_shuffle_f32x4::<0xdd>(a, b),
+        );
+    }
+    let mut twos = [_mm512_setzero_ps(); 2];
+    for (i, v) in twos.iter_mut().enumerate() {
+        // Pairs of `i` and `i + 2` in each quarter.
+        let (a, b) = (fours[i], fours[i + 2]);
+        *v = _mm512_add_ps(
+            _mm512_shuffle_ps::<0x44>(a, b),
+            _mm512_shuffle_ps::<0xee>(a, b),
+        );
+    }
+    let (a, b) = (twos[0], twos[1]);
+    let sums = _mm512_add_ps(
+        _mm512_shuffle_ps::<0x88>(a, b),
+        _mm512_shuffle_ps::<0xdd>(a, b),
+    );
+    // A quarter holds `i`, `i + 2`, `i + 1`, `i + 3`; the quarters start at 0, 8, 4 and 12.
+    let order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+    store_f32(y, _mm512_permutexvar_ps(order, sums));
 }
 
 /// The sixteen possible weights of a group are one register; the codes look them up.

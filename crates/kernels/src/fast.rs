@@ -10,10 +10,15 @@ use crate::lanes::{F, LANES, fma, mul, sum_lanes};
 use crate::quant_rows::{CHUNK_GROUPS, Chunk};
 use crate::{Bits, Columns, QuantMatrix, QuantRows};
 
-/// Rows of activations that share the codes of a tile; their chains fill 16 KiB, half of a small first-level cache.
-const TILE_ROWS: usize = 16;
-/// Fewer rows do not pay for turning the codes.
-const LEAST_TILE_ROWS: usize = 4;
+/// Output rows of a panel, in tiles of sixteen.
+pub(crate) const TILES: usize = 2;
+/// The same in rows.
+const PANEL_OUTPUTS: usize = TILES * LANES;
+/// Rows of activations at work on a panel; their chains fill 16 KiB, half of a small first-level cache.
+pub(crate) const TILE_ROWS: usize = 8;
+/// Rows are taken by fours, the last one again where there are fewer: four cost hardly more than one. Below it turning the codes does not
+/// pay.
+pub(crate) const LEAST_TILE_ROWS: usize = 4;
 
 /// `y = W x` for int8 rows `x`, `[n, n_in]`; `y` is `[n, n_out]`. A row's bits do not depend on the other rows.
 ///
@@ -59,15 +64,19 @@ fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
 ) {
     let mut tiled = 0;
     if x.n_rows() >= LEAST_TILE_ROWS && Panel::fits::<BITS>(w) {
-        tiled = w.n_out / LANES * LANES;
-        let mut panel = Panel::new();
-        for o in (0..tiled).step_by(LANES) {
+        tiled = w.n_out / PANEL_OUTPUTS * PANEL_OUTPUTS;
+        let (mut panel, mut sums) = (Panel::new(), Sums::new());
+        for o in (0..tiled).step_by(PANEL_OUTPUTS) {
             panel.load::<L, BITS>(lanes, w, o);
             // Rows of a panel lie in one run, but are read side by side, which no processor foresees: so it is told.
-            let mut next = &w.packed[(o + LANES) * w.row_bytes()..];
+            let mut next = &w.packed[(o + PANEL_OUTPUTS) * w.row_bytes()..];
             for r in (0..x.n_rows()).step_by(TILE_ROWS) {
-                tile::<L, BITS, PLANES>(lanes, &panel, (w, next), (x, r), (y, o));
+                panel.multiply::<L, BITS, PLANES>(lanes, next, (x, r), &mut sums);
                 next = &[];
+                for (r, sums) in (r..x.n_rows()).zip(sum_lanes(&mut sums.0).as_chunks().0) {
+                    let sums: &[F; TILES] = sums;
+                    y.row_mut(r)[o..o + PANEL_OUTPUTS].copy_from_slice(sums.as_flattened());
+                }
             }
         }
     }
@@ -76,6 +85,21 @@ fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
             y.row_mut(r)[o] = row_dot::<L, BITS, PLANES>(lanes, w, o, x.row(r));
         }
     }
+}
+
+/// One group of a panel.
+pub(crate) struct TileGroup<'a> {
+    /// `[tile][four codes][output row]`, a code a byte: of even and of odd index in turn for 8 bits; for 4 bits both share a byte,
+    /// the even in its low half.
+    pub codes: [&'a [[u32; LANES]]; TILES],
+    /// Bits of f32, `[tile][output row]`.
+    pub scales: [&'a [u32; LANES]; TILES],
+    /// Bits of f32, `[tile][output row]`.
+    pub biases: [&'a [u32; LANES]; TILES],
+    /// Which group of its chunk.
+    pub g: usize,
+    /// The sums start at zero here.
+    pub is_first: bool,
 }
 
 /// One group of sixteen output rows, `[four codes][output row]`, a code a byte.
@@ -87,20 +111,36 @@ pub(crate) struct Tile {
     pub odd: [[u32; LANES]; 8],
 }
 
-/// Which group of a chunk a tile is, and its scales and biases, one an output row.
-pub(crate) struct TileGroup<'a> {
-    pub g: usize,
-    pub scales: &'a F,
-    pub biases: &'a F,
+/// An instruction set with too few registers to keep the sums of several rows in them: it takes a row at a time.
+pub(crate) trait TileDots: Lanes {
+    /// Sums of code times activation over group `g` of the chunk for sixteen output rows: `[block][output row]`.
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2];
 }
 
 impl TileGroup<'_> {
-    /// `biases * s + (scales * t + acc)` of one row of activations.
+    /// [`Lanes::tile_rows`] row by row.
     #[inline(always)]
-    pub fn step<L: Lanes, const BITS: usize, const PLANES: usize>(
+    pub fn rows_by_dots<L: TileDots, const BITS: usize, const PLANES: usize>(
         &self,
         lanes: L,
-        tile: &Tile,
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[F; TILES]],
+    ) {
+        for t in 0..TILES {
+            let tile = self.tile::<BITS>(t);
+            for (acc, x) in acc.iter_mut().zip(x) {
+                let before = if self.is_first { [0.0; LANES] } else { acc[t] };
+                acc[t] = self.step::<L, BITS, PLANES>(lanes, (&tile, t), x, before);
+            }
+        }
+    }
+
+    /// `biases * s + (scales * t + acc)` of one row of activations.
+    #[inline(always)]
+    fn step<L: TileDots, const BITS: usize, const PLANES: usize>(
+        &self,
+        lanes: L,
+        (tile, nth): (&Tile, usize),
         x: &[Chunk; PLANES],
         acc: F,
     ) -> F {
@@ -111,12 +151,40 @@ impl TileGroup<'_> {
             let sx = [[plane.scales[0][g]; LANES], [plane.scales[1][g]; LANES]];
             t = weigh(dots, &sx, if p == 0 { None } else { Some(t) });
         }
-        fma(
-            *self.biases,
-            [x[0].sums[g]; LANES],
-            fma(*self.scales, t, acc),
-        )
+        let acc = fma(floats(self.scales[nth]), t, acc);
+        fma(floats(self.biases[nth]), [x[0].sums[g]; LANES], acc)
     }
+
+    /// The codes of a tile, a code a byte.
+    #[inline(always)]
+    fn tile<const BITS: usize>(&self, t: usize) -> Tile {
+        let codes = self.codes[t];
+        let mut tile = Tile {
+            even: [[0; LANES]; 8],
+            odd: [[0; LANES]; 8],
+        };
+        if BITS == 8 {
+            for (k, [even, odd]) in codes.as_chunks().0.iter().enumerate() {
+                (tile.even[k], tile.odd[k]) = (*even, *odd);
+            }
+            return tile;
+        }
+        for (k, words) in codes.iter().enumerate() {
+            for (i, word) in words.iter().enumerate() {
+                (tile.even[k][i], tile.odd[k][i]) = (word & 0x0F0F_0F0F, word >> 4 & 0x0F0F_0F0F);
+            }
+        }
+        tile
+    }
+}
+
+#[inline(always)]
+fn floats(bits: &[u32; LANES]) -> F {
+    let mut y = [0.0; LANES];
+    for (y, bits) in y.iter_mut().zip(bits) {
+        *y = f32::from_bits(*bits);
+    }
+    y
 }
 
 /// Columns of four bytes that a panel holds: 8,192 inputs of 4 bits, half of that of 8.
@@ -124,24 +192,27 @@ const PANEL_COLUMNS: usize = 1024;
 /// Groups that a panel holds.
 const PANEL_GROUPS: usize = 128;
 
-/// Sixteen output rows with their codes turned, so that a lane is an output row; turned once for all rows of activations.
+/// Output rows with their codes turned, so that a lane is an output row; turned once for all rows of activations.
 #[repr(align(64))]
 struct Panel {
-    /// `[four bytes of codes][output row]`.
-    columns: [[u32; LANES]; PANEL_COLUMNS],
-    /// `[group][output row]`.
-    scales: [F; PANEL_GROUPS],
-    /// `[group][output row]`.
-    biases: [F; PANEL_GROUPS],
+    /// As [`TileGroup::codes`].
+    codes: [[[u32; LANES]; PANEL_COLUMNS]; TILES],
+    /// `[tile][group][output row]`.
+    scales: [[[u32; LANES]; PANEL_GROUPS]; TILES],
+    /// `[tile][group][output row]`.
+    biases: [[[u32; LANES]; PANEL_GROUPS]; TILES],
+    /// Groups held.
+    n_groups: usize,
 }
 
 impl Panel {
     #[inline(always)]
     fn new() -> Panel {
         Panel {
-            columns: [[0; LANES]; PANEL_COLUMNS],
-            scales: [[0.0; LANES]; PANEL_GROUPS],
-            biases: [[0.0; LANES]; PANEL_GROUPS],
+            codes: [[[0; LANES]; PANEL_COLUMNS]; TILES],
+            scales: [[[0; LANES]; PANEL_GROUPS]; TILES],
+            biases: [[[0; LANES]; PANEL_GROUPS]; TILES],
+            n_groups: 0,
         }
     }
 
@@ -149,91 +220,99 @@ impl Panel {
         w.n_groups() <= PANEL_GROUPS && w.n_groups() * BITS * 2 <= PANEL_COLUMNS
     }
 
-    /// Turns the output rows `o..o + 16`.
+    /// Turns the output rows from `o` on.
     #[inline(always)]
     fn load<L: Lanes, const BITS: usize>(&mut self, lanes: L, w: &QuantMatrix<'_>, o: usize) {
-        let n_columns = w.n_groups() * BITS * 2;
-        // Sixteen columns are two groups of 4-bit codes, or one of 8-bit codes.
-        let columns = self.columns[..n_columns.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
-        for (i, columns) in columns.0.iter_mut().enumerate() {
-            *columns = code_columns(lanes, w, o, i * 64);
-        }
-        let scales = self.scales.as_chunks_mut::<CHUNK_GROUPS>().0;
-        let biases = self.biases.as_chunks_mut::<CHUNK_GROUPS>().0;
-        let n_chunks = w.n_groups().div_ceil(CHUNK_GROUPS);
-        for (c, (scales, biases)) in scales.iter_mut().zip(biases).take(n_chunks).enumerate() {
-            *scales = scales_by_group(lanes, w.scales, o, c, w.n_groups());
-            *biases = scales_by_group(lanes, w.biases, o, c, w.n_groups());
+        self.n_groups = w.n_groups();
+        let n_columns = (w.n_groups() * BITS * 2).next_multiple_of(LANES);
+        for t in 0..TILES {
+            let o = o + t * LANES;
+            // Sixteen columns are two groups of 4-bit codes, or one of 8-bit codes.
+            let columns = self.codes[t][..n_columns].as_chunks_mut().0;
+            for (i, columns) in columns.iter_mut().enumerate() {
+                turn_codes(lanes, w, (o, i * 64), columns);
+                if BITS == 8 {
+                    part_evens_and_odds(columns);
+                }
+            }
+            for (values, turned) in [
+                (w.scales, &mut self.scales[t]),
+                (w.biases, &mut self.biases[t]),
+            ] {
+                for (c, turned) in turned.as_chunks_mut().0.iter_mut().enumerate() {
+                    if c * CHUNK_GROUPS < w.n_groups() {
+                        turn_scales(lanes, values, (o, c), w.n_groups(), turned);
+                    }
+                }
+            }
         }
     }
 
-    /// The codes of a group.
+    /// The chains of up to [`TILE_ROWS`] rows of activations from `r` on; `next` will be wanted soon.
     #[inline(always)]
-    fn tile<const BITS: usize>(&self, group: usize) -> Tile {
-        let first = group * BITS * 2;
-        unpack::<BITS>(&self.columns[first..first + BITS * 2])
+    fn multiply<L: Lanes, const BITS: usize, const PLANES: usize>(
+        &self,
+        lanes: L,
+        next: &[u8],
+        (x, r): (&QuantRows, usize),
+        Sums(sums): &mut Sums,
+    ) {
+        let n_rows = (x.n_rows() - r)
+            .next_multiple_of(LEAST_TILE_ROWS)
+            .min(TILE_ROWS);
+        if self.n_groups < LANES {
+            sums[self.n_groups..].fill([[0.0; LANES]; TILE_ROWS * TILES]);
+        }
+        for c in 0..self.n_groups.div_ceil(CHUNK_GROUPS) {
+            let mut rows = [&x.row(r).as_chunks::<PLANES>().0[c]; TILE_ROWS];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = &x.row((r + i).min(x.n_rows() - 1)).as_chunks::<PLANES>().0[c];
+            }
+            let first = c * CHUNK_GROUPS;
+            for (g, acc) in sums[..CHUNK_GROUPS.min(self.n_groups - first)]
+                .iter_mut()
+                .enumerate()
+            {
+                let columns = (first + g) * BITS * 2..(first + g + 1) * BITS * 2;
+                if !next.is_empty() {
+                    for line in columns.start * TILES..columns.end * TILES {
+                        lanes.prefetch(next, line);
+                    }
+                }
+                let group = TileGroup {
+                    codes: [&self.codes[0][columns.clone()], &self.codes[1][columns]],
+                    scales: [&self.scales[0][first + g], &self.scales[1][first + g]],
+                    biases: [&self.biases[0][first + g], &self.biases[1][first + g]],
+                    g,
+                    is_first: c == 0,
+                };
+                let acc = &mut acc.as_chunks_mut().0[..n_rows];
+                lanes.tile_rows::<BITS, PLANES>(&group, &rows[..n_rows], acc);
+            }
+        }
     }
 }
 
-/// A register at an address that is not a multiple of its size costs two cache lines.
+/// The sixteen chains of each result: `[lane of the sum][activation row, tile][output row]`. A register at an address that is not a
+/// multiple of its size costs two cache lines.
 #[repr(align(64))]
-struct Sums([[F; TILE_ROWS]; LANES]);
+struct Sums([[F; TILE_ROWS * TILES]; LANES]);
 
-/// A panel times up to sixteen rows of activations from `r` on, to columns `o..o + 16`; `next` will be wanted soon. A lane of a register is an output row here, and
-/// the sixteen chains of each result lie in memory.
-#[inline(always)]
-fn tile<L: Lanes, const BITS: usize, const PLANES: usize>(
-    lanes: L,
-    panel: &Panel,
-    (w, next): (&QuantMatrix<'_>, &[u8]),
-    (x, r): (&QuantRows, usize),
-    (y, o): (&mut Columns<'_>, usize),
-) {
-    let n_rows = TILE_ROWS.min(x.n_rows() - r);
-    // `[lane of the sum][activation row][output row]`.
-    let Sums(acc) = &mut Sums([[[0.0; LANES]; TILE_ROWS]; LANES]);
-    for group in 0..w.n_groups() {
-        let (c, g) = (group / CHUNK_GROUPS, group % CHUNK_GROUPS);
-        for line in group * BITS * 2..(group + 1) * BITS * 2 {
-            lanes.prefetch(next, line);
-        }
-        let tile = panel.tile::<BITS>(group);
-        let group = TileGroup {
-            g,
-            scales: &panel.scales[group],
-            biases: &panel.biases[group],
-        };
-        let planes = |r: usize| &x.row(r).as_chunks::<PLANES>().0[c];
-        let (fours, rest) = acc[g][..n_rows].as_chunks_mut::<4>();
-        let mut row = r;
-        for acc in fours {
-            let x = [
-                planes(row),
-                planes(row + 1),
-                planes(row + 2),
-                planes(row + 3),
-            ];
-            lanes.tile_rows::<BITS, PLANES, 4>(&tile, x, &group, acc);
-            row += 4;
-        }
-        for (acc, row) in rest.as_chunks_mut::<1>().0.iter_mut().zip(row..) {
-            lanes.tile_rows::<BITS, PLANES, 1>(&tile, [planes(row)], &group, acc);
-        }
-    }
-    let sums = sum_lanes(acc);
-    for (r, sums) in (r..r + n_rows).zip(sums) {
-        y.row_mut(r)[o..o + LANES].copy_from_slice(sums);
+impl Sums {
+    #[inline(always)]
+    fn new() -> Sums {
+        Sums([[[0.0; LANES]; TILE_ROWS * TILES]; LANES])
     }
 }
 
 /// Sixteen columns of four bytes of the codes of rows `o..o + 16`, from byte `at` of each row on.
 #[inline(always)]
-fn code_columns<L: Lanes>(
+fn turn_codes<L: Lanes>(
     lanes: L,
     w: &QuantMatrix<'_>,
-    o: usize,
-    at: usize,
-) -> [[u32; LANES]; LANES] {
+    (o, at): (usize, usize),
+    columns: &mut [[u32; LANES]; LANES],
+) {
     let mut rows = [[0; LANES]; LANES];
     for (i, row) in rows.iter_mut().enumerate() {
         let bytes = &w.packed[(o + i) * w.row_bytes() + at..];
@@ -250,47 +329,30 @@ fn code_columns<L: Lanes>(
             *word = u32::from_le_bytes(*bytes);
         }
     }
-    lanes.transpose(&rows)
+    lanes.transpose(&rows, columns);
 }
 
-/// The codes of a group from its columns.
+/// Sixteen columns of 8-bit codes, four of even index and four of odd index in turn instead of eight in order.
 #[inline(always)]
-fn unpack<const BITS: usize>(columns: &[[u32; LANES]]) -> Tile {
-    let mut tile = Tile {
-        even: [[0; LANES]; 8],
-        odd: [[0; LANES]; 8],
-    };
-    // One flat loop over many words: over two short nested ones the compiler scatters.
-    if BITS == 4 {
-        let words = columns.as_flattened();
-        for (even, word) in tile.even.as_flattened_mut().iter_mut().zip(words) {
-            *even = word & 0x0F0F_0F0F;
-        }
-        for (odd, word) in tile.odd.as_flattened_mut().iter_mut().zip(words) {
-            *odd = word >> 4 & 0x0F0F_0F0F;
-        }
-        return tile;
-    }
-    for (k, [a, b]) in columns.as_chunks::<2>().0.iter().enumerate() {
-        for (even, (a, b)) in tile.even[k].iter_mut().zip(a.iter().zip(b)) {
-            *even = a & 0xFF | a >> 8 & 0xFF00 | (b & 0xFF) << 16 | (b & 0xFF_0000) << 8;
-        }
-        for (odd, (a, b)) in tile.odd[k].iter_mut().zip(a.iter().zip(b)) {
-            *odd = a >> 8 & 0xFF | a >> 16 & 0xFF00 | (b & 0xFF00) << 8 | b & 0xFF00_0000;
+fn part_evens_and_odds(columns: &mut [[u32; LANES]; LANES]) {
+    for [a, b] in columns.as_chunks_mut::<2>().0 {
+        for (a, b) in a.iter_mut().zip(b) {
+            let even = *a & 0xFF | *a >> 8 & 0xFF00 | (*b & 0xFF) << 16 | (*b & 0xFF_0000) << 8;
+            let odd = *a >> 8 & 0xFF | *a >> 16 & 0xFF00 | (*b & 0xFF00) << 8 | *b & 0xFF00_0000;
+            (*a, *b) = (even, odd);
         }
     }
-    tile
 }
 
-/// The scales (or biases) of chunk `c` of rows `o..o + 16`, `[group][output row]`.
+/// Bits of the scales (or biases) of chunk `c` of rows `o..o + 16`, `[group][output row]`.
 #[inline(always)]
-fn scales_by_group<L: Lanes>(
+fn turn_scales<L: Lanes>(
     lanes: L,
     bytes: &[u8],
-    o: usize,
-    c: usize,
+    (o, c): (usize, usize),
     n_groups: usize,
-) -> [F; LANES] {
+    turned: &mut [[u32; LANES]; LANES],
+) {
     let mut rows = [[0; LANES]; LANES];
     for (i, row) in rows.iter_mut().enumerate() {
         let at = (o + i) * n_groups + c * CHUNK_GROUPS;
@@ -299,13 +361,7 @@ fn scales_by_group<L: Lanes>(
             *row = value.to_bits();
         }
     }
-    let mut y = [[0.0; LANES]; LANES];
-    for (y, column) in y.iter_mut().zip(&lanes.transpose(&rows)) {
-        for (y, bits) in y.iter_mut().zip(column) {
-            *y = f32::from_bits(*bits);
-        }
-    }
-    y
+    lanes.transpose(&rows, turned);
 }
 
 /// Output row `o` times one row of activations.

@@ -6,7 +6,7 @@
 
 use half::f16;
 
-use crate::fast::{Tile, TileGroup};
+use crate::fast::{TILES, TileGroup};
 use crate::probe::Streams;
 use crate::quant_rows::Chunk;
 use crate::{absent, avx2, avx512, lanes, neon, portable};
@@ -97,8 +97,33 @@ pub(crate) trait Op {
 ///
 /// A value of an implementing type is the proof that the machine has the instructions.
 pub(crate) trait Lanes: Copy {
+    /// Sixteen lanes, in as many registers as they take.
+    type Value: Copy;
+
+    /// Registers for sixteen values and what they are computed from; else for four.
+    const HAS_MANY_REGISTERS: bool;
+
+    fn load(self, x: &[f32; 16]) -> Self::Value;
+
     /// Exact.
-    fn widen(self, x: &[f16; 16]) -> [f32; 16];
+    fn load_f16(self, x: &[f16; 16]) -> Self::Value;
+
+    fn splat(self, x: f32) -> Self::Value;
+
+    fn store(self, x: Self::Value, y: &mut [f32; 16]);
+
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::Value, b: Self::Value, c: Self::Value) -> Self::Value;
+
+    /// The sum of the lanes of each, in the order of [`lanes::sum`].
+    #[inline(always)]
+    fn sums(self, x: &[Self::Value], y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            let mut lanes = [0.0; 16];
+            self.store(*x, &mut lanes);
+            *y = self.sum(&lanes);
+        }
+    }
 
     /// Rounds to nearest, ties to even.
     fn narrow(self, x: &[f32; 16]) -> [f16; 16];
@@ -124,30 +149,21 @@ pub(crate) trait Lanes: Copy {
     /// the chunk's.
     fn dots<const BITS: usize>(self, packed: &[u8], n: usize, x: &Chunk) -> [[i32; 16]; 2];
 
-    /// Rows become columns.
-    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16];
-
-    /// Sums of code times activation over group `g` of the chunk for sixteen output rows: `[block][output row]`.
-    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2];
+    /// Rows of `m` become columns of `y`.
+    fn transpose(self, m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]);
 
     /// Asks for the cache line of the `i`-th 64 bytes, if there are so many. Changes no result.
     #[inline(always)]
     fn prefetch(self, _bytes: &[u8], _i: usize) {}
 
-    /// One group of sixteen output rows times rows of activations that share the loads of the tile: `acc` gains
-    /// `scales * t`, then `biases * s`, as `fast.rs` defines them.
-    #[inline(always)]
-    fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
+    /// One group of a panel times rows of activations, a multiple of [`LEAST_TILE_ROWS`](crate::fast::LEAST_TILE_ROWS) and at most
+    /// [`TILE_ROWS`](crate::fast::TILE_ROWS): `acc` gains `scales * t`, then `biases * s`, as `fast.rs` defines them.
+    fn tile_rows<const BITS: usize, const PLANES: usize>(
         self,
-        tile: &Tile,
-        x: [&[Chunk; PLANES]; ROWS],
         group: &TileGroup<'_>,
-        acc: &mut [[f32; 16]; ROWS],
-    ) {
-        for (acc, x) in acc.iter_mut().zip(x) {
-            *acc = group.step::<Self, BITS, PLANES>(self, tile, x, *acc);
-        }
-    }
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[[f32; 16]; TILES]],
+    );
 
     /// The sum of the little-endian words of all streams, which are equally long.
     fn read_sum(self, streams: Streams<'_>) -> u64;

@@ -40,7 +40,9 @@ use absent as avx512;
 #[cfg(not(target_arch = "aarch64"))]
 use absent as neon;
 
-pub use attention::{Attend, KEY_BLOCK, KvRows, KvSegment, attend, merge_partials, partial_len};
+pub use attention::{
+    Attend, KEY_BLOCK, KvRows, KvSegment, MAX_POSITIONS, Query, attend, merge_partials, partial_len,
+};
 pub use columns::Columns;
 pub use elementwise::{add_scaled, geglu, scale, softcap, to_f16};
 pub use exact::{dequantize_row, matmul};

@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use half::f16;
 
-use crate::fast::Tile;
+use crate::fast::{TILES, Tile, TileDots, TileGroup};
 use crate::isa::{Lanes, Op};
 use crate::probe::{LINE, Streams};
 use crate::quant_rows::Chunk;
@@ -45,10 +45,34 @@ fn with_features<O: Op>(op: O) -> O::Output {
 struct Neon(());
 
 impl Lanes for Neon {
+    type Value = [f32; 16];
+
+    const HAS_MANY_REGISTERS: bool = false;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> [f32; 16] {
+        *x
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> [f32; 16] {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { widen(x) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    fn store(self, x: [f32; 16], y: &mut [f32; 16]) {
+        *y = x;
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
+        lanes::fma(a, b, c)
     }
 
     #[inline(always)]
@@ -70,15 +94,19 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
+    fn transpose(self, m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
         // SAFETY: `self` proves that the processor has the features.
-        unsafe { transpose(m) }
+        unsafe { transpose(m, y) }
     }
 
     #[inline(always)]
-    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
-        // SAFETY: `self` proves that the processor has the features.
-        unsafe { tile_dots::<BITS>(tile, x, g) }
+    fn tile_rows<const BITS: usize, const PLANES: usize>(
+        self,
+        group: &TileGroup<'_>,
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[[f32; 16]; TILES]],
+    ) {
+        group.rows_by_dots::<Self, BITS, PLANES>(self, x, acc);
     }
 
     #[inline(always)]
@@ -97,6 +125,14 @@ impl Lanes for Neon {
     fn f32_peak(self, n: u64) -> u64 {
         // SAFETY: `self` proves that the processor has the features.
         unsafe { f32_peak(n) }
+    }
+}
+
+impl TileDots for Neon {
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe { tile_dots::<BITS>(tile, x, g) }
     }
 }
 
@@ -244,8 +280,7 @@ fn store(y: &mut [i32; 16], i: usize, v: int32x4_t) {
 /// Sixteen squares of four by four.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
-    let mut y = [[0; 16]; 16];
+fn transpose(m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
     for top in 0..4 {
         for left in 0..4 {
             let mut v = [vdupq_n_u32(0); 4];
@@ -277,7 +312,6 @@ fn transpose(m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
             );
         }
     }
-    y
 }
 
 #[inline]

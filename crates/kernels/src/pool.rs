@@ -98,7 +98,7 @@ impl Pool {
             pool.workers.push(
                 std::thread::Builder::new()
                     .name(format!("ouzel-compute-{i}"))
-                    .stack_size(256 << 10)
+                    .stack_size(512 << 10)
                     .spawn(move || shared.work_until_stopped())?,
             );
         }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use half::f16;
 
-use crate::fast::Tile;
+use crate::fast::{TILES, Tile, TileDots, TileGroup};
 use crate::isa::{Lanes, Op};
 use crate::lanes;
 use crate::probe::{LINE, Streams};
@@ -19,9 +19,33 @@ pub(crate) fn run<O: Op>(op: O) -> O::Output {
 struct Portable;
 
 impl Lanes for Portable {
+    type Value = [f32; 16];
+
+    const HAS_MANY_REGISTERS: bool = false;
+
     #[inline(always)]
-    fn widen(self, x: &[f16; 16]) -> [f32; 16] {
+    fn load(self, x: &[f32; 16]) -> [f32; 16] {
+        *x
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; 16]) -> [f32; 16] {
         x.map(|x| x.to_f32_const())
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    fn store(self, x: [f32; 16], y: &mut [f32; 16]) {
+        *y = x;
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
+        lanes::fma(a, b, c)
     }
 
     #[inline(always)]
@@ -45,21 +69,22 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn transpose(self, m: &[[u32; 16]; 16]) -> [[u32; 16]; 16] {
-        std::array::from_fn(|i| std::array::from_fn(|j| m[j][i]))
+    fn transpose(self, m: &[[u32; 16]; 16], y: &mut [[u32; 16]; 16]) {
+        for (i, column) in y.iter_mut().enumerate() {
+            for (y, row) in column.iter_mut().zip(m) {
+                *y = row[i];
+            }
+        }
     }
 
     #[inline(always)]
-    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
-        let mut y = [[0; 16]; 2];
-        let (even_x, odd_x) = (x.even_quads(g), x.odd_quads(g));
-        for k in 0..8 {
-            let (even, odd) = (even_x[k].to_le_bytes(), odd_x[k].to_le_bytes());
-            for (i, y) in y[k / 4].iter_mut().enumerate() {
-                *y += quad_dot(tile.even[k][i], even) + quad_dot(tile.odd[k][i], odd);
-            }
-        }
-        y
+    fn tile_rows<const BITS: usize, const PLANES: usize>(
+        self,
+        group: &TileGroup<'_>,
+        x: &[&[Chunk; PLANES]],
+        acc: &mut [[[f32; 16]; TILES]],
+    ) {
+        group.rows_by_dots::<Self, BITS, PLANES>(self, x, acc);
     }
 
     #[inline(always)]
@@ -103,6 +128,21 @@ impl Lanes for Portable {
         }
         black_box(sums);
         n * 2 * 16
+    }
+}
+
+impl TileDots for Portable {
+    #[inline(always)]
+    fn tile_dots<const BITS: usize>(self, tile: &Tile, x: &Chunk, g: usize) -> [[i32; 16]; 2] {
+        let mut y = [[0; 16]; 2];
+        let (even_x, odd_x) = (x.even_quads(g), x.odd_quads(g));
+        for k in 0..8 {
+            let (even, odd) = (even_x[k].to_le_bytes(), odd_x[k].to_le_bytes());
+            for (i, y) in y[k / 4].iter_mut().enumerate() {
+                *y += quad_dot(tile.even[k][i], even) + quad_dot(tile.odd[k][i], odd);
+            }
+        }
+        y
     }
 }
 

@@ -104,6 +104,9 @@ impl Ops for Recorder<'_> {
     fn route(&mut self, layer: LayerId, rows: Rows) {
         self.cpu.route(layer, rows);
     }
+    fn announce_experts(&mut self, layer: LayerId, rows: Rows) {
+        self.cpu.announce_experts(layer, rows);
+    }
     fn request_experts(&mut self, layer: LayerId, rows: Rows) -> Result<(), EngineError> {
         let (mut ids, mut weights) = (Vec::new(), Vec::new());
         for row in 0..rows.n {

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use half::f16;
 use ouzel_kernels::{
-    Attend, Isa, KEY_BLOCK, KvRows, KvSegment, attend, merge_partials, partial_len,
+    Attend, Isa, KEY_BLOCK, KvRows, KvSegment, MAX_POSITIONS, Query, attend, merge_partials,
+    partial_len,
 };
 
 use crate::data::{Random, assert_bits, others, seed};
@@ -72,10 +73,10 @@ impl Cache {
     ) -> Vec<f32> {
         let mut partial = vec![f32::NAN; partial_len(q.len() / self.d, self.d)];
         let op = Attend {
-            q,
+            queries: &[Query { heads: q, visible }],
+            g: q.len() / self.d,
             head_dim: self.d,
             segments,
-            visible,
         };
         attend(isa, &op, &mut partial);
         partial
@@ -108,7 +109,7 @@ impl Cache {
 
 fn merged(isa: Isa, partials: &[f32], g: usize, d: usize) -> Vec<f32> {
     let mut y = vec![f32::NAN; g * d];
-    merge_partials(isa, partials, g, d, &mut y);
+    merge_partials(isa, (partials, partial_len(g, d)), g, d, &mut y);
     y
 }
 
@@ -166,6 +167,45 @@ fn attention_is_softmax_and_has_one_set_of_bits() {
                     &merged(isa, &partial, g, d),
                     &y,
                 );
+            }
+        }
+    }
+}
+
+/// Whatever positions come together, and whatever each of them sees, a query has the partial that it has alone.
+#[test]
+fn queries_do_not_show() {
+    let mut random = Random(seed());
+    for (g, d) in [(1, 16), (2, 32), (3, 16), (2, 256), (8, 64)] {
+        let cache = Cache::random(&mut random, 300, d);
+        for n in 1..=MAX_POSITIONS {
+            let heads = random.normals(n * g * d);
+            // A window of 130 that slides over the keys, and one position that sees nothing.
+            let visible = |i: usize| {
+                let end = 150 + 21 * i;
+                if i == 5 { 0..0 } else { end - 130..end }
+            };
+            let queries: Vec<Query<'_>> = (0..n)
+                .map(|i| Query {
+                    heads: &heads[i * g * d..(i + 1) * g * d],
+                    visible: visible(i),
+                })
+                .collect();
+            for isa in Isa::available() {
+                let segments = [cache.segment(0..200, true), cache.segment(200..300, true)];
+                let op = Attend {
+                    queries: &queries,
+                    g,
+                    head_dim: d,
+                    segments: &segments,
+                };
+                let mut partials = vec![f32::NAN; n * partial_len(g, d)];
+                attend(isa, &op, &mut partials);
+                for (i, partial) in partials.chunks(partial_len(g, d)).enumerate() {
+                    let what = format!("query {i} of {n}, {g} heads of {d} on {}", isa.name());
+                    let alone = cache.partial(isa, queries[i].heads, &segments, visible(i));
+                    assert_bits(&what, partial, &alone);
+                }
             }
         }
     }
@@ -276,10 +316,10 @@ fn far_apart_scores_stay_finite() {
             attend(
                 isa,
                 &Attend {
-                    q: &q,
+                    queries: &[one(&q, 0..130)],
+                    g: 1,
                     head_dim: d,
                     segments: &segments,
-                    visible: 0..130,
                 },
                 &mut partial,
             );
@@ -289,18 +329,38 @@ fn far_apart_scores_stay_finite() {
 }
 
 #[test]
-#[should_panic(expected = "no visible position")]
-fn an_empty_range_is_refused() {
+#[should_panic(expected = "no keys for what is visible")]
+fn no_keys_are_refused() {
     attend(
         Isa::Portable,
         &Attend {
-            q: &[0.0; 16],
+            queries: &[one(&[0.0; 16], 3..4)],
+            g: 1,
             head_dim: 16,
             segments: &[],
-            visible: 3..3,
         },
         &mut [0.0; 18],
     );
+}
+
+#[test]
+#[should_panic(expected = "9 queries at once")]
+fn too_many_queries_are_refused() {
+    let queries: [Query<'_>; MAX_POSITIONS + 1] = std::array::from_fn(|_| one(&[0.0; 16], 0..0));
+    attend(
+        Isa::Portable,
+        &Attend {
+            queries: &queries,
+            g: 1,
+            head_dim: 16,
+            segments: &[],
+        },
+        &mut [0.0; 18 * 9],
+    );
+}
+
+fn one(heads: &[f32], visible: Range<usize>) -> Query<'_> {
+    Query { heads, visible }
 }
 
 #[test]
@@ -315,10 +375,10 @@ fn a_gap_is_refused() {
     attend(
         Isa::Portable,
         &Attend {
-            q: &rows,
+            queries: &[one(&rows, 0..3)],
+            g: 1,
             head_dim: 16,
             segments: &[at(0), at(2)],
-            visible: 0..3,
         },
         &mut [0.0; 18],
     );
