@@ -11,7 +11,8 @@ use crate::{InstallError, Source};
 
 /// The configuration of the checkpoint.
 pub const CONFIG: &str = "config.json";
-const INDEX: &str = "model.safetensors.index.json";
+/// Which tensor is in which shard.
+pub const INDEX: &str = "model.safetensors.index.json";
 const SINGLE_SHARD: &str = "model.safetensors";
 /// The largest small file that is read whole; `format` has finer limits of its own.
 const SMALL_FILE_BYTES: u64 = 64 << 20;

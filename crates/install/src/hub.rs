@@ -147,6 +147,16 @@ impl Hub {
         self.licence.as_deref()
     }
 
+    /// `owner/name`.
+    pub fn repository(&self) -> &str {
+        &self.files.origin.repository
+    }
+
+    /// The endpoint's host.
+    pub fn host(&self) -> String {
+        self.files.origin.endpoint.authority.host_header()
+    }
+
     /// The repository's page.
     pub fn page(&self) -> String {
         let mut address = self.files.origin.endpoint.clone();

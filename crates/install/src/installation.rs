@@ -54,6 +54,16 @@ impl<'a> Installation<'a> {
         options: &'a InstallOptions,
     ) -> Result<Installation<'a>, InstallError> {
         let checkpoint = Checkpoint::read(source)?;
+        if let Some(pinned) = options.index_sha256
+            && checkpoint.index_sha256 != Some(pinned)
+        {
+            let found = checkpoint.index_sha256;
+            let found = found.map_or("none".to_owned(), |hash| hash.to_string());
+            return Err(InstallError::Foreign {
+                file: crate::checkpoint::INDEX.to_owned(),
+                reason: format!("has SHA-256 {found} instead of {pinned}"),
+            });
+        }
         let plan = plan(&checkpoint)?;
         if disk.exists(output) && !options.overwrite {
             return Err(InstallError::Exists {

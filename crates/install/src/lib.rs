@@ -14,9 +14,11 @@ mod hub;
 mod installation;
 mod journal;
 mod landing;
+pub mod pinned;
 mod plan;
 mod ranges;
 mod records;
+mod repair;
 mod shapes;
 mod source;
 mod stage;
@@ -26,7 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ouzel_format::Manifest;
+use ouzel_format::{Manifest, Sha256Hex};
 use ouzel_storage::Disk;
 
 pub use checkpoint::{Checkpoint, SourceTensor};
@@ -37,8 +39,10 @@ pub use hub::{ENDPOINT, Hub, HubOptions, Patience, Proxy, SCRATCH_BYTES, Token};
 pub use installation::Installation;
 pub use plan::{Piece, Plan, PlannedFile, plan};
 pub use ranges::{Range, Run, Segment, Transfer};
+pub use repair::repair;
 pub use source::{Embedded, LocalFolder, Request, Sink, Source};
-pub use verify::{Verified, verify_dir};
+pub use stage::{discard, remove, was_cut_short};
+pub use verify::{Damage, Verified, find_damage, refuse_links, verify_dir};
 
 /// Options of an installation.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +55,8 @@ pub struct InstallOptions {
     pub repository: Option<String>,
     /// Its revision, for the receipt.
     pub revision: Option<String>,
+    /// SHA-256 of the checkpoint's index, where it is known beforehand.
+    pub index_sha256: Option<Sha256Hex>,
     /// Set to true from elsewhere, it pauses the installation.
     pub cancel: Arc<AtomicBool>,
 }

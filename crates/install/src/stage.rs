@@ -16,6 +16,7 @@ use crate::hash::BUFFER_BYTES;
 use crate::journal::{self, Record};
 use crate::plan::PlannedFile;
 use crate::ranges::{Segment, Transfer};
+use crate::verify::refuse_links;
 
 /// Which ranges have landed, and what landed.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ pub struct Landed {
 }
 
 impl Landed {
-    fn nothing(transfer: &Transfer) -> Landed {
+    /// Nothing has.
+    pub fn nothing(transfer: &Transfer) -> Landed {
         Landed {
             ranges: vec![false; transfer.ranges.len()],
             digests: vec![0; transfer.segments.len()],
@@ -97,6 +99,10 @@ impl<'a> Stage<'a> {
         for dir in [partial_of(output), old_of(output), output.to_owned()] {
             check_replaceable(disk, &dir)?;
         }
+        if disk.is_link(&partial_of(output)) {
+            return Err(in_the_way(&partial_of(output), "is a link"));
+        }
+        refuse_links(disk, &partial_of(output))?;
         if disk.exists(&old_of(output)) && disk.exists(output) {
             return Err(in_the_way(
                 &old_of(output),
@@ -308,6 +314,58 @@ fn digest_at(
         done += n as u64;
     }
     Ok(Some(hash.take()))
+}
+
+/// Turns a finished directory into an unfinished one in which these ranges have landed. A power cut leaves the one or the other.
+pub fn reopen(
+    disk: &dyn Disk,
+    inputs: &StageInputs<'_>,
+    landed: &Landed,
+) -> Result<(), InstallError> {
+    let (output, partial) = (inputs.output, partial_of(inputs.output));
+    if disk.exists(&partial) {
+        return Err(in_the_way(&partial, "is in the way of the repair"));
+    }
+    drop(write_journal(disk, inputs, landed)?);
+    disk.rename(output, &partial)?;
+    disk.sync_dir(parent(output))?;
+    Ok(())
+}
+
+/// Removes what an installation of `output` left when it was cut short, and says whether there was anything.
+///
+/// # Errors
+/// [`InstallError::NotAModel`] if it holds anything else; those of the disk.
+pub fn discard(disk: &dyn Disk, output: &Path) -> Result<bool, InstallError> {
+    let (partial, journal) = (partial_of(output), journal_of(output));
+    let was_there = was_cut_short(disk, output);
+    if disk.exists(&journal) {
+        restore_swapped(disk, output)?;
+    }
+    check_replaceable(disk, &partial)?;
+    disk.remove_dir_all(&partial)?;
+    disk.remove_file(&with_suffix(output, ".journal.new"))?;
+    disk.remove_file(&journal)?;
+    if was_there {
+        disk.sync_dir(parent(output))?;
+    }
+    Ok(was_there)
+}
+
+/// Removes a model and what belongs to it.
+///
+/// # Errors
+/// [`InstallError::NotAModel`] if there is anything in it that is no part of a model; those of the disk.
+pub fn remove(disk: &dyn Disk, output: &Path) -> Result<(), InstallError> {
+    check_replaceable(disk, output)?;
+    discard(disk, output)?;
+    // Without its manifest it is no model any more, whatever happens then.
+    disk.remove_file(&output.join(paths::MANIFEST))?;
+    disk.remove_dir_all(output)?;
+    if disk.exists(parent(output)) {
+        disk.sync_dir(parent(output))?;
+    }
+    Ok(())
 }
 
 fn partial_of(output: &Path) -> PathBuf {

@@ -28,6 +28,11 @@ pub trait Disk: Sync {
     /// The names in a folder, in any order, or `None` if there is no folder at `path`.
     fn names(&self, path: &Path) -> Result<Option<Vec<OsString>>, StorageError>;
 
+    /// Whether `path` is a link, wherever it leads. A disk without links says no.
+    fn is_link(&self, _path: &Path) -> bool {
+        false
+    }
+
     /// Makes a folder and those above it.
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError>;
 
@@ -151,6 +156,10 @@ impl Disk for OsDisk {
             Err(error) if !path.is_dir() || error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StorageError::io("listing", path, source)),
         }
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        path.is_symlink()
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {

@@ -87,6 +87,7 @@ fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
     if !quiet && let Some(line) = report::memory_note(&model, &options) {
         note(&line);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let limits = Limits {
         memory: budget.memory_bytes,
         threads: budget.threads,

@@ -40,6 +40,7 @@ pub fn run(args: &ChatArgs, quiet: bool) -> anyhow::Result<()> {
     if !quiet && let Some(line) = report::memory_note(&model, &options) {
         note(&line);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut conversation = Conversation {
         session: model.session(&options)?,
         options: args.sampling.options(chosen.temperature()),

@@ -42,6 +42,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         ids::check(ids, &model, &format!(" of sequence {i}"))?;
     }
     fit_context(&model, &sequences, &mut options)?;
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut session = model.session(&options)?;
     let mut logits = target
         .map(|target| LogitsFile::create(target, &sequences, model.config().vocab_size))

@@ -30,6 +30,7 @@ pub fn run(args: &GenerateArgs, quiet: bool) -> anyhow::Result<()> {
     if !quiet && let Some(line) = report::memory_note(&model, &options) {
         note(&line);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut session = model.session(&options)?;
 
     let armed = Armed::new();

@@ -1,35 +1,42 @@
 //! `ouzel verify`: every file of a model is hashed again.
 
-use ouzel_install::{Event, verify_dir};
+use ouzel_install::{Damage, find_damage};
 use ouzel_storage::OsDisk;
 
-use crate::args::VerifyArgs;
+use crate::args::{ProgressMode, VerifyArgs};
+use crate::exit::{self, CliError};
 use crate::models;
-use crate::output::write;
-use crate::progress::Progress;
+use crate::output::{note, write};
+use crate::progress::Reporter;
 use crate::report::bytes;
 
 /// Runs the command.
 pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
-    let progress = Progress::bytes("verifying", quiet);
-    let verified = verify_dir(&OsDisk, &chosen.dir, &mut |event| match event {
-        Event::Begins {
-            total_bytes,
-            done_bytes,
-            ..
-        } => progress.set(done_bytes, total_bytes),
-        Event::Advances { bytes } => progress.add(bytes),
-        Event::Missing { .. } | Event::Retries { .. } => {}
-    })?;
-    progress.clear();
+    let mut reporter = Reporter::new(ProgressMode::Auto, quiet);
+    let verified = find_damage(&OsDisk, &chosen.dir, &mut |event| reporter.show(event))?;
+    drop(reporter);
+    let dir = chosen.dir.display();
+    if !verified.damages.is_empty() {
+        for damage in &verified.damages {
+            note(&describe(damage));
+        }
+        note(&format!(
+            "{dir}: {} found; `ouzel install --repair --output {dir}` fetches them again",
+            match verified.damages.len() {
+                1 => "one damage".to_owned(),
+                n => format!("{n} damages"),
+            }
+        ));
+        return Err(CliError::Told(exit::MODEL).into());
+    }
     let experts = if verified.has_checksums {
         " and every expert"
     } else {
         " (its experts have no checksums)"
     };
     let size = format!("{} files, {}", verified.n_files, bytes(verified.bytes));
-    let (dir, id) = (chosen.dir.display(), &verified.model_id);
+    let id = &verified.model_id;
     write(&if verified.has_receipt {
         format!("{dir}: {id}{experts} as installed: {size}\n")
     } else {
@@ -38,4 +45,14 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
              missing\n"
         )
     })
+}
+
+fn describe(damage: &Damage) -> String {
+    format!(
+        "{}: {}: expected {}, found {}",
+        damage.path.display(),
+        damage.what,
+        damage.expected,
+        damage.actual
+    )
 }

@@ -6,6 +6,7 @@ mod hub;
 mod layout;
 mod memory;
 mod refusals;
+mod repair;
 mod synthetic;
 mod verification;
 

@@ -58,6 +58,13 @@ pub fn peak_memory() -> Option<u64> {
     )
 }
 
+/// `VmRSS` of another process, with what it swapped out.
+pub fn resident_memory_of(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let swapped = kib_of(&status, "VmSwap:").unwrap_or(0);
+    Some(kib_of(&status, "VmRSS:")? + swapped)
+}
+
 fn kib_of(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -29,6 +29,11 @@ fn past_the_cache(file: File) -> io::Result<File> {
 /// There is no such advice here: `F_NOCACHE` files leave no pages.
 pub fn drop_pages(_file: &File, _offset: u64, _len: u64) {}
 
+/// Not known of others here.
+pub fn resident_memory_of(_pid: u32) -> Option<u64> {
+    None
+}
+
 /// There is no such advice here.
 pub fn begin_sync(_file: &File) {}
 

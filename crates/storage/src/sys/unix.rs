@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -22,6 +22,17 @@ pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
 /// The same options, which refuse a link at the end of the path.
 pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32)
+}
+
+/// A file that was removed and made again is another one here.
+pub const CAN_TELL_FILES_APART: bool = true;
+
+/// Whether an open file is the one at `path`.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let found = file
+        .metadata()
+        .and_then(|open| Ok((open, path.metadata()?)));
+    found.is_ok_and(|(open, there)| open.dev() == there.dev() && open.ino() == there.ino())
 }
 
 /// Makes the names in a folder durable.

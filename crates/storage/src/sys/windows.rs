@@ -64,6 +64,19 @@ pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT)
 }
 
+/// A lock's file stays behind here.
+pub const CAN_TELL_FILES_APART: bool = false;
+
+/// Files are not told apart here, and none that is open is removed.
+pub fn is_at(_file: &File, _path: &Path) -> bool {
+    true
+}
+
+/// Not known of others here.
+pub fn resident_memory_of(_pid: u32) -> Option<u64> {
+    None
+}
+
 /// There is no such advice here.
 pub fn begin_sync(_file: &File) {}
 
