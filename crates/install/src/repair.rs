@@ -31,6 +31,11 @@ pub fn repair(
     options: &InstallOptions,
     events: &mut dyn FnMut(Event),
 ) -> Result<Option<Installed>, InstallError> {
+    let mut options = options.clone();
+    // A model keeps its name.
+    if let Ok((manifest, _)) = verify::manifest(disk, dir) {
+        options.model_id = Some(manifest.model_id);
+    }
     if disk.exists(dir) || !stage::was_cut_short(disk, dir) {
         let checkpoint = Checkpoint::read(source)?;
         let plan = plan(&checkpoint)?;
@@ -39,7 +44,7 @@ pub fn repair(
             return Ok(None);
         }
     }
-    Installation::prepare(source, disk, dir, options)?
+    Installation::prepare(source, disk, dir, &options)?
         .run(events)
         .map(Some)
 }

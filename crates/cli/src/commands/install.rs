@@ -10,7 +10,7 @@ use ouzel_install::{
     Hub, InstallError, InstallOptions, Installation, Installed, LocalFolder, Source, discard,
     pinned, repair, was_cut_short,
 };
-use ouzel_storage::OsDisk;
+use ouzel_storage::{OsDisk, peak_memory};
 use serde_json::json;
 
 use crate::args::InstallArgs;
@@ -237,7 +237,7 @@ fn tell(target: &Target, installed: Option<&Installed>, is_json: bool) -> anyhow
     if is_json {
         return write_json(&json!({
             "event": "installed", "path": path.to_string(), "files": n_files, "bytes": installed.bytes,
-            "resumed_bytes": installed.resumed_bytes,
+            "resumed_bytes": installed.resumed_bytes, "peak_memory_bytes": peak_memory(),
         }));
     }
     write(&format!(

@@ -52,6 +52,11 @@ impl Target {
                 output.with_file_name("my-model.gturbo").display()
             )));
         }
+        // Where a repair cannot read the model's name, its folder's has to do.
+        let stem = output
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned());
+        let name = stem.filter(|_| args.repair).unwrap_or(name);
         Ok(Target {
             output,
             name,
