@@ -162,20 +162,11 @@ impl Reporter {
                 new.set(done, total);
                 *bar = Some(new);
             }
-            // What is quick is not worth a line; what takes long gets one later.
-            Shape::Plain if phase != Phase::Fetching => {}
-            Shape::Plain => {
-                let what = format!("{} {}", word(phase), bytes(total));
-                let already = match done {
-                    0 => String::new(),
-                    _ => format!(", {} of them done already", bytes(done)),
-                };
-                note(&(what + &already));
-            }
+            // What is quick is not worth a line; what takes long gets one in time.
+            Shape::Plain | Shape::Hidden => {}
             Shape::Json => tell(&json!({
                 "event": "begins", "phase": word(phase), "total_bytes": total, "done_bytes": done,
             })),
-            Shape::Hidden => {}
         }
     }
 

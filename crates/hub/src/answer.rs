@@ -160,7 +160,9 @@ impl Answer<'_> {
         };
         if content.is_large {
             let generation = self.shared.generation.load(Ordering::Relaxed);
-            let port = self.shared.port;
+            let storage = self.shared.options.storage.clone();
+            let storage =
+                storage.unwrap_or_else(|| format!("http://localhost:{}", self.shared.port));
             let size = content.size + u64::from(fault == Some(Fault::OtherSize));
             let tag = match fault {
                 Some(Fault::Swapped) => "f".repeat(64),
@@ -172,7 +174,7 @@ impl Answer<'_> {
                 .with("X-Linked-Etag", format!("\"{tag}\""))
                 .with(
                     "Location",
-                    format!("http://localhost:{port}/stored/{name}?signature={generation}"),
+                    format!("{storage}/stored/{name}?signature={generation}"),
                 )
                 .with("Content-Length", 0)
                 .send(self.stream)?;

@@ -102,6 +102,8 @@ pub struct Options {
     pub script: Option<Script>,
     /// The listing says nothing of sizes, as some mirrors'.
     pub is_terse: bool,
+    /// The address of the storage, where it is not `localhost`.
+    pub storage: Option<String>,
     /// A port; a free one where nothing is said.
     pub port: u16,
 }

@@ -80,7 +80,7 @@ pub enum InstallError {
         source: Box<FormatError>,
     },
     /// A file of a model differs from what was recorded.
-    #[error("{}: {what}: expected {expected}, found {actual}; install the model again", path.display())]
+    #[error("{}: {what}: expected {expected}, found {actual}; `ouzel install --repair` fetches it again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

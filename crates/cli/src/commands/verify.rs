@@ -1,6 +1,6 @@
 //! `ouzel verify`: every file of a model is hashed again.
 
-use ouzel_install::{Damage, find_damage};
+use ouzel_install::{Damage, InstallError, find_damage};
 use ouzel_storage::OsDisk;
 
 use crate::args::{ProgressMode, VerifyArgs};
@@ -17,18 +17,19 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let verified = find_damage(&OsDisk, &chosen.dir, &mut |event| reporter.show(event))?;
     drop(reporter);
     let dir = chosen.dir.display();
-    if !verified.damages.is_empty() {
-        for damage in &verified.damages {
-            note(&describe(damage));
-        }
-        note(&format!(
-            "{dir}: {} found; `ouzel install --repair --output {dir}` fetches them again",
-            match verified.damages.len() {
-                1 => "one damage".to_owned(),
-                n => format!("{n} damages"),
+    match verified.damages.as_slice() {
+        [] => {}
+        [damage] => return Err(InstallError::from(damage.clone()).into()),
+        damages => {
+            for damage in damages {
+                note(&describe(damage));
             }
-        ));
-        return Err(CliError::Told(exit::MODEL).into());
+            let n = damages.len();
+            note(&format!(
+                "{dir}: {n} damages; `ouzel install --repair --output {dir}` fetches what is damaged again"
+            ));
+            return Err(CliError::Told(exit::MODEL).into());
+        }
     }
     let experts = if verified.has_checksums {
         " and every expert"

@@ -102,7 +102,15 @@ impl Address {
     /// [`InstallError::Address`].
     pub fn join(&self, location: &str) -> Result<Address, InstallError> {
         if location.contains("://") && !location.starts_with('/') {
-            return Address::parse(location);
+            let next = Address::parse(location)?;
+            // A hub on the web has no business with what listens on this machine.
+            if self.authority.is_https && !next.authority.is_https {
+                return Err(InstallError::Address {
+                    text: next.shown(),
+                    reason: "the hub redirected from https to http".to_owned(),
+                });
+            }
+            return Ok(next);
         }
         let scheme = if self.authority.is_https {
             "https"
