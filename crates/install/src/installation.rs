@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ouzel_format::Sha256Hex;
-use ouzel_storage::{Disk, xxh3_64};
+use ouzel_storage::{Disk, give_way, xxh3_64};
 
 use crate::checkpoint::Checkpoint;
 use crate::hash::{Hashed, hash_file};
@@ -399,6 +399,8 @@ struct Hasher<'a> {
 
 impl Hasher<'_> {
     fn run(&self, checks: Receiver<Check>, tell: Sender<Result<(usize, Hashed), InstallError>>) {
+        // What comes in has to be received, decrypted and written; hashing takes what that leaves of the processor.
+        give_way();
         for check in checks {
             let hashed = self.hash(&check);
             let has_failed = hashed.is_err();

@@ -34,6 +34,11 @@ pub use stream::StreamWriter;
 
 use std::path::Path;
 
+/// Lets other threads have the processor before this one, from now on, where the system knows such a thing.
+pub fn give_way() {
+    sys::give_way();
+}
+
 /// Bytes that an unprivileged user may still write to the file system of `path`.
 ///
 /// # Errors

@@ -12,16 +12,16 @@ pub use unix::{
 };
 #[cfg(windows)]
 pub use windows::{
-    CAN_TELL_FILES_APART, Map, allocate, begin_sync, drop_pages, free_memory, free_space, is_at,
-    open_direct, open_direct_to_write, peak_memory, read_at, release, resident_memory_of, sync_dir,
-    without_links, write_all_at,
+    CAN_TELL_FILES_APART, Map, allocate, begin_sync, drop_pages, free_memory, free_space, give_way,
+    is_at, open_direct, open_direct_to_write, peak_memory, read_at, release, resident_memory_of,
+    sync_dir, without_links, write_all_at,
 };
 
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    begin_sync, drop_pages, free_memory, free_space, open_direct, open_direct_to_write,
+    begin_sync, drop_pages, free_memory, free_space, give_way, open_direct, open_direct_to_write,
     peak_memory, resident_memory_of,
 };
 
@@ -29,6 +29,6 @@ pub use linux::{
 mod macos;
 #[cfg(target_os = "macos")]
 pub use macos::{
-    begin_sync, drop_pages, free_memory, free_space, open_direct, open_direct_to_write,
+    begin_sync, drop_pages, free_memory, free_space, give_way, open_direct, open_direct_to_write,
     peak_memory, resident_memory_of,
 };

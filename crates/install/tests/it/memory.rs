@@ -51,7 +51,7 @@ fn the_tables_of_the_full_topology_fit() {
     assert!(verifying <= FULL_PEAK_BYTES, "{verifying}");
 }
 
-/// Two buffers a connection and what the HTTP library may hold for it; nothing that is written was ever larger.
+/// Two buffers a connection and what the HTTP library may hold for it, whatever the weights weigh.
 #[test]
 fn a_connection_has_a_scratch_of_half_a_mebibyte() {
     const N_CONNECTIONS: u64 = 8;

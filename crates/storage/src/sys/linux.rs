@@ -30,6 +30,12 @@ pub fn drop_pages(file: &File, offset: u64, len: u64) {
     let _ = fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
 }
 
+/// Gives the processor to other threads first; only this thread's own word, so a refusal changes nothing.
+pub fn give_way() {
+    // Here "process 0" is the calling thread, and 19 the least that may be asked for.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
 /// Starts to write dirty pages back and does not wait; only advice.
 pub fn begin_sync(file: &File) {
     // SAFETY: the descriptor is open for as long as `file` lives; a length of 0 means to the end. A refusal changes nothing.
