@@ -10,12 +10,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use ouzel::{GenerateOptions, IoMode, Options, SamplerOptions};
+use ouzel::{GenerateOptions, IoMode, Model, Options, SamplerOptions};
+use ouzel_engine::FREE_BY_AUTO;
+use ouzel_storage::free_memory;
+
+use crate::exit::usage;
 
 pub use bench::BenchArgs;
 pub use install::{InstallArgs, ModelsArgs, ModelsCommand, ProgressMode, VerifyArgs};
 use parse::{
-    count, count_to, penalty, probability, repetition_penalty, seed, size, stop_string,
+    count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
 };
 
@@ -117,9 +121,10 @@ impl PositionalModelArgs {
 /// How memory, disk and processor are used.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SessionArgs {
-    /// All that the process may make resident [default: 2GiB].
-    #[arg(long, value_name = "SIZE", value_parser = size, allow_negative_numbers = true)]
-    pub memory: Option<u64>,
+    /// All that the process may make resident; `auto` takes half of the memory that is free now, or less where the model has no use for
+    /// that much [default: 2GiB].
+    #[arg(long, value_name = "SIZE|auto", value_parser = memory, allow_negative_numbers = true)]
+    pub memory: Option<Memory>,
 
     /// Tokens of context [default: 4096, or the model's maximum if that is less].
     #[arg(long, value_name = "N", value_parser = count(1), allow_negative_numbers = true)]
@@ -133,7 +138,8 @@ pub struct SessionArgs {
     #[arg(long, value_name = "N", value_parser = count(1), allow_negative_numbers = true)]
     pub chunk: Option<u32>,
 
-    /// How weights are read: past the page cache, through it, or as the file system allows.
+    /// How weights are read: past the page cache, through it (which then takes memory that is not counted), or as the file system
+    /// allows.
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub io: Io,
 
@@ -147,11 +153,14 @@ pub struct SessionArgs {
 }
 
 impl SessionArgs {
-    /// As the library takes them.
+    /// As the library takes them. The memory of `auto` is left open, since it depends on the model: [`SessionArgs::settle`].
     pub fn options(&self, precision: Precision) -> Options {
         Options {
             precision: precision.into(),
-            memory: self.memory,
+            memory: match self.memory {
+                Some(Memory::Bytes(bytes)) => Some(bytes),
+                Some(Memory::Auto) | None => None,
+            },
             max_context: self.max_context,
             slots: self.slots,
             chunk: self.chunk,
@@ -160,6 +169,36 @@ impl SessionArgs {
             ..Options::default()
         }
     }
+
+    /// Sets the memory of `auto`, when everything else in `options` stands.
+    pub fn settle(&self, model: &Model, options: &mut Options) -> anyhow::Result<()> {
+        if self.memory == Some(Memory::Auto) {
+            options.memory = Some(model.auto_memory(options)?.ok_or_else(free_is_unknown)?);
+        }
+        Ok(())
+    }
+
+    /// The memory where there is no model that could say how much is of use.
+    pub fn memory_of_any_model(&self) -> anyhow::Result<Option<u64>> {
+        Ok(match self.memory {
+            Some(Memory::Auto) => Some(free_memory().ok_or_else(free_is_unknown)? / FREE_BY_AUTO),
+            Some(Memory::Bytes(bytes)) => Some(bytes),
+            None => None,
+        })
+    }
+}
+
+fn free_is_unknown() -> anyhow::Error {
+    usage("this system does not say how much memory is free; give --memory a size")
+}
+
+/// How much memory a session may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// A share of what is free.
+    Auto,
+    /// So many bytes.
+    Bytes(u64),
 }
 
 /// How an answer is made.

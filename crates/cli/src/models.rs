@@ -10,7 +10,7 @@ use anyhow::Context;
 use directories::ProjectDirs;
 use ouzel::{Model, Options};
 
-use crate::args::ModelArgs;
+use crate::args::{ModelArgs, Precision, SessionArgs};
 use crate::demo;
 use crate::exit::{CliError, usage};
 use crate::output::note;
@@ -235,10 +235,11 @@ fn names(installed: &[(String, PathBuf)]) -> String {
 }
 
 impl Chosen {
-    /// Completes the options: the cache, and the bundled model's own defaults.
-    pub fn complete(&self, mut options: Options) -> Options {
+    /// The options of a session: the flags, the cache, and the bundled model's own defaults.
+    pub fn options(&self, args: &SessionArgs, precision: Precision) -> Options {
+        let mut options = args.options(precision);
         options.cache_dir = self.places.cache.clone();
-        if self.is_demo && options.slots.is_none() && options.memory.is_none() {
+        if self.is_demo && args.slots.is_none() && args.memory.is_none() {
             options.slots = Some(demo::SLOTS);
         }
         options

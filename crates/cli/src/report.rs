@@ -3,8 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use ouzel::{Budget, Model, Options, Stats};
+use ouzel::{Budget, Model, Options, ReadMode, Stats};
+use ouzel_engine::FREE_BY_AUTO;
 use ouzel_storage::free_memory;
+
+use crate::args::{Memory, SessionArgs};
+use crate::output::note;
 
 /// How much more than the budget has to be free before a larger budget is worth a word.
 const MUCH_MORE: u64 = 2;
@@ -56,7 +60,16 @@ pub fn stats(stats: &Stats) -> String {
     if let Some(peak) = stats.peak_memory {
         let _ = write!(line, "; peak memory {}", bytes(peak));
     }
+    line += uncounted(stats.read_mode);
     line
+}
+
+/// What to add wherever memory is stated: something only where the caller chose the page cache.
+pub fn uncounted(mode: ReadMode) -> &'static str {
+    match mode {
+        ReadMode::Buffered => ", page cache not counted",
+        ReadMode::Direct | ReadMode::Dropping => "",
+    }
 }
 
 /// The memory table of a session.
@@ -69,12 +82,47 @@ pub fn budget(budget: &Budget) -> String {
     table
 }
 
-/// What to say before loading, if anything: that the budget is more than what is free, or that much more is free than it takes.
-pub fn memory_note(model: &Model, options: &Options) -> Option<String> {
-    memory_note_for(model, options, free_memory()?)
+/// Says on standard error what there is to know before weights are read.
+pub fn before_loading(model: &Model, options: &Options, args: &SessionArgs) {
+    let notes = [
+        memory_note(model, options, args),
+        reads_note(model, options),
+    ];
+    notes.into_iter().flatten().for_each(|line| note(&line));
 }
 
-fn memory_note_for(model: &Model, options: &Options, free: u64) -> Option<String> {
+/// What to say before loading about how weights are read: something only where it is not as it should be and nobody asked for it.
+fn reads_note(model: &Model, options: &Options) -> Option<String> {
+    note_of(model.read_mode(options).ok()?)
+}
+
+fn note_of(mode: ReadMode) -> Option<String> {
+    (mode == ReadMode::Dropping).then(|| {
+        "the model's file system refuses direct reads: reading through the page cache and dropping what was read".to_owned()
+    })
+}
+
+/// How reads go, as flags, tables and CSV say it.
+pub fn reads(mode: ReadMode) -> &'static str {
+    match mode {
+        ReadMode::Direct => "direct",
+        ReadMode::Dropping => "dropping",
+        ReadMode::Buffered => "buffered",
+    }
+}
+
+/// What to say before loading, if anything: that the budget is more than what is free, that much more is free than it takes, or what
+/// was chosen where `--memory auto` left the choice to the program.
+fn memory_note(model: &Model, options: &Options, args: &SessionArgs) -> Option<String> {
+    memory_note_for(model, options, args.memory, free_memory()?)
+}
+
+fn memory_note_for(
+    model: &Model,
+    options: &Options,
+    asked: Option<Memory>,
+    free: u64,
+) -> Option<String> {
     let budget = model.plan_budget(options).ok()?;
     let (total, free_text) = (bytes(budget.total_bytes), bytes(free));
     if budget.total_bytes > free {
@@ -91,13 +139,19 @@ fn memory_note_for(model: &Model, options: &Options, free: u64) -> Option<String
         ));
     }
     let n_experts = model.config().n_experts * model.config().n_layers();
+    if asked == Some(Memory::Auto) {
+        return Some(format!(
+            "--memory auto takes {total} of the {free_text} that is free, and keeps {} of {n_experts} experts in memory",
+            budget.slots
+        ));
+    }
     let is_limited =
         options.slots.is_none() && options.memory.is_none() && budget.slots < n_experts;
     if !is_limited || free / MUCH_MORE < budget.memory_bytes {
         return None;
     }
     // Half of what is free leaves the other half to everything else.
-    let memory = (free / 2) >> 30 << 30;
+    let memory = (free / FREE_BY_AUTO) >> 30 << 30;
     let larger = model
         .plan_budget(&Options {
             memory: Some(memory),

@@ -10,6 +10,11 @@ use crate::{EngineError, Options};
 
 /// The budget where the caller names none.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
+/// One divided by the share of free memory that a session takes where the caller leaves the size to the engine: the other half is
+/// for the page cache and for other programs.
+pub const FREE_BY_AUTO: u64 = 2;
+/// More memory than any machine has, and far from overflow.
+const ALL_BYTES: u64 = 1 << 50;
 /// The context where the caller names none, in tokens.
 pub const DEFAULT_CONTEXT_TOKENS: usize = 4096;
 /// Program text and data, thread stacks and allocator slack, in bytes. Measured on x86-64 Linux with the demo model: peak
@@ -154,6 +159,25 @@ pub fn plan_budget(
         threads,
         logits_rows,
     })
+}
+
+/// The budget of a caller who leaves the size to the engine: half of the memory that is free, and no more than the model has a use for
+/// with these options, of which `memory` is not looked at. It may be too small, which planning it then says.
+///
+/// # Errors
+/// [`EngineError::Option`] for a value out of range.
+pub fn auto_memory(
+    config: &Config,
+    model: ModelBytes,
+    options: &Options,
+    free_bytes: u64,
+) -> Result<u64, EngineError> {
+    let everything = Options {
+        memory: Some(ALL_BYTES),
+        ..options.clone()
+    };
+    let useful = plan_budget(config, model, &everything)?.total_bytes;
+    Ok(useful.min(free_bytes / FREE_BY_AUTO))
 }
 
 /// How many blocks of the arena are for what.

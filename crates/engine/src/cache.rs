@@ -144,6 +144,13 @@ impl LayerCache {
         self.evict(slot);
     }
 
+    /// Frees every slot and forgets every count.
+    pub fn clear(&mut self) {
+        self.slots.fill(None);
+        self.slot_of.fill(None);
+        self.counts.fill(0.0);
+    }
+
     /// One more slot, free, with the highest number.
     pub fn add_slot(&mut self) {
         self.slots.push(None);

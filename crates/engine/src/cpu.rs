@@ -142,6 +142,11 @@ impl Cpu {
         self.kv.clear(|block| store.give_back(block));
     }
 
+    /// Forgets every expert.
+    pub fn clear_experts(&mut self) {
+        self.store.clear();
+    }
+
     /// Retained expert slots of all layers, now.
     pub fn n_slots(&self) -> usize {
         self.store.slots_of_layers().sum()

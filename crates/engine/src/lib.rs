@@ -28,7 +28,9 @@ mod store;
 mod testing;
 mod weights;
 
-pub use budget::{Budget, BudgetLine, DEFAULT_CONTEXT_TOKENS, DEFAULT_MEMORY_BYTES, ModelBytes};
+pub use budget::{
+    Budget, BudgetLine, DEFAULT_CONTEXT_TOKENS, DEFAULT_MEMORY_BYTES, FREE_BY_AUTO, ModelBytes,
+};
 pub use cache::{LayerCache, Placement, Plan};
 pub use config::{Config, LayerKind, LayerShape};
 pub use error::EngineError;
@@ -36,7 +38,7 @@ pub use ids::{ExpertId, LayerId, SlotId, TokenId};
 pub use model::Model;
 pub use options::{Options, Precision};
 pub use ouzel_kernels::Isa;
-pub use ouzel_storage::IoMode;
+pub use ouzel_storage::{IoMode, ReadMode};
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::{LayerTrace, Progress, Session};
 pub use stats::Stats;

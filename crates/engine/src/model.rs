@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ouzel_format::{
     CheckpointConfig, Checksums, FormatError, Layout, Manifest, ResidentIndex, Sha256Hex, paths,
 };
-use ouzel_storage::{IoMode, PositionedFile, Sha256, StorageError, find_link};
+use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256, StorageError, find_link};
 
-use crate::budget::{Budget, ModelBytes, plan_budget};
+use crate::budget::{Budget, ModelBytes, auto_memory, plan_budget};
 use crate::config::Config;
 use crate::expert_files::ExpertFiles;
 use crate::weights::WeightMap;
@@ -62,7 +62,7 @@ impl Model {
         let mut bytes = vec![0; index_bytes as usize];
         file.read_exact_at(&mut bytes, 0)?;
         let index = parse(&weights_path, &bytes[..], ResidentIndex::parse)?;
-        let weights = WeightMap::new(&weights_path, &index, file.len(), &config)?;
+        let weights = WeightMap::new(&weights_path, &index, &config)?;
         Ok(Model {
             dir: dir.to_owned(),
             config: Arc::new(config),
@@ -93,6 +93,22 @@ impl Model {
     /// [`EngineError::Option`] and [`EngineError::Budget`].
     pub fn plan_budget(&self, options: &Options) -> Result<Budget, EngineError> {
         plan_budget(&self.config, self.bytes(), options)
+    }
+
+    /// What [`Options::memory`] may be where the caller leaves it to the engine: half of `free_bytes`, and no more than is of use.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`].
+    pub fn auto_memory(&self, options: &Options, free_bytes: u64) -> Result<u64, EngineError> {
+        auto_memory(&self.config, self.bytes(), options, free_bytes)
+    }
+
+    /// How the weights would really be read, as the file system says when it is asked.
+    ///
+    /// # Errors
+    /// [`EngineError::Storage`], where direct reads are demanded and refused, among others.
+    pub fn read_mode(&self, io: IoMode) -> Result<ReadMode, EngineError> {
+        Ok(PositionedFile::open(&self.weights_path(), io)?.mode())
     }
 
     /// What the model's files weigh.

@@ -17,7 +17,8 @@ pub enum Precision {
 pub struct Options {
     /// How activations and the KV cache are kept.
     pub precision: Precision,
-    /// Bytes that the process may make resident; 2 GiB where nothing is said.
+    /// Bytes that the process may make resident; 2 GiB where nothing is said. [`Model::auto_memory`](crate::Model::auto_memory) proposes a
+    /// share of what is free.
     pub memory: Option<u64>,
     /// Tokens of context; 4,096 or the model's maximum, whichever is less, where nothing is said.
     pub max_context: Option<u32>,

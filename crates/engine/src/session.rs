@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ouzel_kernels::{Isa, Pool};
-use ouzel_storage::{IoMode, PositionedFile};
+use ouzel_storage::{PositionedFile, ReadMode};
 
 use crate::budget::Budget;
 use crate::cpu::Cpu;
@@ -44,7 +44,7 @@ pub struct Session {
     model: Arc<Model>,
     budget: Budget,
     isa: Isa,
-    io: IoMode,
+    read_mode: ReadMode,
     cpu: Cpu,
     position: usize,
     stats: Stats,
@@ -80,7 +80,7 @@ impl Session {
             &budget,
             options.io,
         )?;
-        let io = store.io_mode();
+        let read_mode = store.read_mode();
         let cpu = Cpu::new(
             config,
             isa,
@@ -94,7 +94,7 @@ impl Session {
             model,
             budget,
             isa,
-            io,
+            read_mode,
             cpu,
             position: 0,
             stats: Stats::default(),
@@ -116,9 +116,9 @@ impl Session {
         self.isa
     }
 
-    /// How experts are read: directly, or through the page cache where the file system refuses or the caller asked for it.
-    pub fn io_mode(&self) -> IoMode {
-        self.io
+    /// How experts are really read: directly, or through the page cache where the file system refuses or the caller asked for it.
+    pub fn read_mode(&self) -> ReadMode {
+        self.read_mode
     }
 
     /// Tokens in the context; the next token gets this position.
@@ -145,6 +145,13 @@ impl Session {
     pub fn reset(&mut self) {
         self.position = 0;
         self.cpu.clear();
+    }
+
+    /// Forgets all tokens and all experts: what follows reads as much as in a new session. For measurements, which need not
+    /// load the resident weights anew for that.
+    pub fn reset_cold(&mut self) {
+        self.reset();
+        self.cpu.clear_experts();
     }
 
     /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer hold the rows for it.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ouzel_storage::{IoMode, PositionedFile, Region};
+use ouzel_storage::{IoMode, PositionedFile, ReadMode, Region};
 
 use crate::budget::Budget;
 use crate::cache::{LayerCache, Placement, Plan};
@@ -155,6 +155,12 @@ impl ExpertStore {
         self.slots[layer].push(Some(block));
     }
 
+    /// Forgets every expert, and that any was ever compared with its checksum.
+    pub fn clear(&mut self) {
+        self.caches.iter_mut().for_each(LayerCache::clear);
+        self.verified.fill(false);
+    }
+
     /// Borrows blocks to read ahead: at most half of the slots that are left.
     pub fn borrow_ahead(&mut self) {
         let n_slots = self.slots_of_layers().sum::<usize>() + self.idle.len();
@@ -184,11 +190,11 @@ impl ExpertStore {
         self.files.parts()
     }
 
-    /// How the files are read: directly or buffered.
-    pub fn io_mode(&self) -> IoMode {
+    /// How the files are really read; they lie on one file system.
+    pub fn read_mode(&self) -> ReadMode {
         self.open
             .first()
-            .map_or(IoMode::Buffered, |file| file.mode())
+            .map_or(ReadMode::Direct, |file| file.mode())
     }
 
     /// Starts to read an expert of layer `l` that some row chose, if it is missing and a borrowed block is free. The layer's request follows,

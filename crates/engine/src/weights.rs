@@ -1,8 +1,10 @@
 //! The resident weights: `model_weights.bin`, read once into memory that the session owns.
 //!
 //! [`WeightMap::new`] is pure: it finds every tensor that the configuration asks for in the file's index and checks its
-//! shape. Matrices stay as the file has them, packed, at whatever offset; norms and scales become f32, since they are
-//! small and read by every token.
+//! shape. Matrices stay packed as the file has them, each part moved to a cache line of its own (`residents.rs`); norms and scales
+//! become f32, since they are small and read by every token.
+
+mod residents;
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,12 +14,11 @@ use ouzel_format::{Dtype, ResidentEntry, ResidentIndex, names};
 use ouzel_kernels::{Bits, QuantMatrix};
 use ouzel_storage::{AlignedBuf, PositionedFile};
 
+use residents::Residents;
+
 use crate::config::Config;
 use crate::ops::{HeadNorm, Matrix, Norm};
 use crate::{EngineError, LayerId};
-
-/// Bytes asked for in one read.
-const READ_BYTES: usize = 8 << 20;
 
 /// A quantized matrix as ranges of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,14 +69,9 @@ impl QuantRef {
             &bytes[t.biases.clone()],
         )
     }
-
-    fn end(&self) -> usize {
-        let t = &self.tensor;
-        t.packed.end.max(t.scales.end).max(t.biases.end)
-    }
 }
 
-/// A vector as a range of the file.
+/// A vector as a range of the memory.
 #[derive(Clone, Debug)]
 struct VectorRef {
     dtype: Dtype,
@@ -111,36 +107,38 @@ struct LayerMap {
     layer_scalar: VectorRef,
 }
 
-/// Where every resident tensor lies in the file.
+/// Where every resident tensor lies in memory.
 #[derive(Clone, Debug)]
 pub struct WeightMap {
     embedding: QuantRef,
     final_norm: VectorRef,
     layers: Vec<LayerMap>,
-    file_bytes: usize,
+    residents: Residents,
 }
 
 impl WeightMap {
-    /// Finds every tensor of `config` in `index`; `path` names the file in errors, `file_bytes` is its length.
+    /// Finds every tensor of `config` in `index`; `path` names the file in errors.
     pub fn new(
         path: &Path,
         index: &ResidentIndex,
-        file_bytes: u64,
         config: &Config,
     ) -> Result<WeightMap, EngineError> {
-        let find = Finder { path, index };
+        let residents = Residents::new(index);
+        let find = Finder {
+            path,
+            index,
+            residents: &residents,
+        };
         let layers = config
             .layer_ids()
             .map(|l| find.layer(config, l))
             .collect::<Result<_, _>>()?;
-        let map = WeightMap {
+        Ok(WeightMap {
             embedding: find.matrix(names::EMBED_TOKENS, config.vocab_size, config.hidden_size)?,
             final_norm: find.vector(names::FINAL_NORM, config.hidden_size)?,
             layers,
-            file_bytes: file_bytes as usize,
-        };
-        debug_assert!(map.embedding.end() <= map.file_bytes);
-        Ok(map)
+            residents,
+        })
     }
 
     /// Bytes that the loaded weights occupy.
@@ -154,13 +152,15 @@ impl WeightMap {
             .map(|shape| in_layer(shape.head_dim))
             .sum();
         let norms = 4 * (in_layers + config.hidden_size);
-        (self.file_bytes.next_multiple_of(AlignedBuf::ALIGNMENT) + norms) as u64
+        let bytes = self.residents.n_bytes();
+        (bytes.next_multiple_of(AlignedBuf::ALIGNMENT) + norms) as u64
     }
 }
 
 struct Finder<'a> {
     path: &'a Path,
     index: &'a ResidentIndex,
+    residents: &'a Residents,
 }
 
 impl Finder<'_> {
@@ -221,9 +221,9 @@ impl Finder<'_> {
         QuantRef::new(Tensor {
             n_out,
             n_in,
-            packed: range(entry.offset, entry.size),
-            scales: range(scales.offset, scales.size),
-            biases: range(biases.offset, biases.size),
+            packed: self.residents.place(entry.extent()),
+            scales: self.residents.place(scales),
+            biases: self.residents.place(biases),
         })
         .ok_or_else(|| self.wrong(name, &expected, found()))
     }
@@ -245,7 +245,7 @@ impl Finder<'_> {
         }
         Ok(VectorRef {
             dtype: entry.dtype,
-            range: range(entry.offset, entry.size),
+            range: self.residents.place(entry.extent()),
         })
     }
 
@@ -257,10 +257,6 @@ impl Finder<'_> {
             actual,
         }
     }
-}
-
-fn range(offset: u64, size: u64) -> Range<usize> {
-    offset as usize..(offset + size) as usize
 }
 
 /// The small weights of a layer, in f32.
@@ -283,19 +279,13 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Reads the whole file.
+    /// Reads every tensor.
     pub fn load(
         file: &PositionedFile,
         map: WeightMap,
         config: &Config,
     ) -> Result<Weights, EngineError> {
-        let mut bytes = AlignedBuf::new(map.file_bytes.next_multiple_of(AlignedBuf::ALIGNMENT))?;
-        for start in (0..map.file_bytes).step_by(READ_BYTES) {
-            let end = (start + READ_BYTES).min(map.file_bytes);
-            // A direct read wants whole pages: the last one may run past the end of the file.
-            let padded = end.next_multiple_of(AlignedBuf::ALIGNMENT).min(bytes.len());
-            file.read_at_least(&mut bytes[start..padded], start as u64, end - start)?;
-        }
+        let bytes = map.residents.read(file)?;
         let root = (config.hidden_size as f32).sqrt();
         let layers = map
             .layers

@@ -18,6 +18,10 @@ use crate::math::{exp, exp1};
 
 /// Keys of a block.
 pub const KEY_BLOCK: usize = 64;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Cache lines of keys that are asked for ahead of use: the processor by itself stops at each page's end.
+const AHEAD_LINES: usize = 64;
 /// The most positions of one [`Attend`].
 pub const MAX_POSITIONS: usize = 8;
 
@@ -326,11 +330,18 @@ fn attend_block<L: Lanes, T: Element, const HEADS: usize, const WIDTH: usize>(
     let mut next = seen.start;
     for segment in op.segments {
         let run = run_of(segment, d, next..seen.end);
-        let keys = &T::rows(&segment.keys)[run.clone()];
+        let (keys, values) = (T::rows(&segment.keys), T::rows(&segment.values));
+        let (behind, keys) = (run.start, &keys[run.clone()]);
         let mut at = next - block;
         let many = keys.chunks_exact(WIDTH * d);
         let rest = many.remainder();
-        for keys in many {
+        for (i, keys) in many.enumerate() {
+            // The next keys, and the values of these, which are wanted column by column.
+            let here = behind + i * WIDTH * d;
+            for line in 0..WIDTH * d * size_of::<T>() / LINE {
+                lanes.prefetch(&T::rows(&segment.keys)[here..], AHEAD_LINES + line);
+                lanes.prefetch(&values[here..], line);
+            }
             score::<L, T, HEADS, WIDTH>(lanes, keys, heads, at, &mut weights);
             at += WIDTH;
         }

@@ -135,10 +135,10 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(self, bytes: &[u8], i: usize) {
-        if let Some(line) = bytes.get(i * 64..) {
+    fn prefetch<T>(self, x: &[T], i: usize) {
+        if let Some(line) = x.get(i * 64 / size_of::<T>()) {
             // SAFETY: a prefetch reads nothing that the program sees and never faults; every x86-64 has it.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *line).cast()) };
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{Bits, Columns, QuantMatrix, QuantRows};
 /// Output rows of a panel, in tiles of sixteen.
 pub(crate) const TILES: usize = 2;
 /// The same in rows.
-const PANEL_OUTPUTS: usize = TILES * LANES;
+pub(crate) const PANEL_OUTPUTS: usize = TILES * LANES;
 /// Rows of activations at work on a panel; their chains fill 16 KiB, half of a small first-level cache.
 pub(crate) const TILE_ROWS: usize = 8;
 /// Rows are taken by fours, the last one again where there are fewer: four cost hardly more than one. Below it turning the codes does not
@@ -316,6 +316,7 @@ fn turn_codes<L: Lanes>(
     let mut rows = [[0; LANES]; LANES];
     for (i, row) in rows.iter_mut().enumerate() {
         let bytes = &w.packed[(o + i) * w.row_bytes() + at..];
+        lanes.prefetch(bytes, AHEAD_IN_ROW);
         // The last group of the last row may be half of what is loaded; what follows another row's is not used.
         let mut padded = [0; 64];
         let bytes = match bytes.first_chunk::<64>() {
@@ -364,6 +365,11 @@ fn turn_scales<L: Lanes>(
     lanes.transpose(&rows, turned);
 }
 
+/// The same where sixteen rows are read side by side.
+const AHEAD_IN_ROW: usize = 4;
+/// Cache lines of codes that are asked for ahead of use: the processor by itself stops at each page's end.
+const AHEAD_LINES: usize = 64;
+
 /// Output row `o` times one row of activations.
 #[inline(always)]
 fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
@@ -383,6 +389,11 @@ fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
             &w.scales[g * 2..],
             &w.biases[g * 2..],
         );
+        for line in 0..n * BITS / 8 {
+            lanes.prefetch(packed, AHEAD_LINES + line);
+        }
+        lanes.prefetch(scales, AHEAD_LINES / 8);
+        lanes.prefetch(biases, AHEAD_LINES / 8);
         let mut t = [0.0; LANES];
         for (p, plane) in planes.iter().enumerate() {
             let dots = lanes.dots::<BITS>(packed, n, plane);

@@ -154,7 +154,7 @@ pub(crate) trait Lanes: Copy {
 
     /// Asks for the cache line of the `i`-th 64 bytes, if there are so many. Changes no result.
     #[inline(always)]
-    fn prefetch(self, _bytes: &[u8], _i: usize) {}
+    fn prefetch<T>(self, _x: &[T], _i: usize) {}
 
     /// One group of a panel times rows of activations, a multiple of [`LEAST_TILE_ROWS`](crate::fast::LEAST_TILE_ROWS) and at most
     /// [`TILE_ROWS`](crate::fast::TILE_ROWS): `acc` gains `scales * t`, then `biases * s`, as `fast.rs` defines them.

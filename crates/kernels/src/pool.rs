@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::Columns;
+use crate::fast::PANEL_OUTPUTS;
 
 #[cfg(test)]
 mod tests;
@@ -155,7 +156,7 @@ impl Pool {
         });
     }
 
-    /// Calls `f(range, columns)` for disjoint column ranges that cover `y`, in whole groups of 16, the kernels' widest tile.
+    /// Calls `f(range, columns)` for disjoint column ranges that cover `y`, in whole panels of the fast products.
     ///
     /// # Panics
     /// If `f` panics.
@@ -165,11 +166,11 @@ impl Pool {
         f: &(impl Fn(Range<usize>, Columns<'_>) + Sync),
     ) {
         let n = y.n_cols();
-        let n_tiles = n.div_ceil(16);
+        let n_panels = n.div_ceil(PANEL_OUTPUTS);
         let n_tasks = (n / MIN_COLUMNS).clamp(1, self.n_threads() * TASKS_PER_THREAD);
         self.run(n_tasks, &|task| {
-            let tiles = part(n_tiles, n_tasks, task);
-            let range = tiles.start * 16..(tiles.end * 16).min(n);
+            let panels = part(n_panels, n_tasks, task);
+            let range = panels.start * PANEL_OUTPUTS..(panels.end * PANEL_OUTPUTS).min(n);
             // SAFETY: the ranges of the tasks are disjoint and each task runs once; `y` itself is not used meanwhile.
             let columns = unsafe { y.part(range.clone()) };
             f(range, columns);

@@ -195,6 +195,7 @@ impl<'s> Generation<'s> {
             hits: engine.hits,
             misses: engine.misses,
             bytes_read: engine.bytes_read,
+            read_mode: self.engine.read_mode(),
             peak_memory: ouzel_storage::peak_memory(),
         }));
     }

@@ -47,7 +47,7 @@ pub use message::{Message, Role, UnknownRole};
 pub use model::{Model, Prompt};
 pub use options::{GenerateOptions, Options};
 pub use ouzel_engine::{
-    Budget, BudgetLine, Config, EngineError, IoMode, Isa, Precision, SamplerOptions,
+    Budget, BudgetLine, Config, EngineError, IoMode, Isa, Precision, ReadMode, SamplerOptions,
 };
 pub use ouzel_tokenizer::RenderInput;
 pub use score::Score;

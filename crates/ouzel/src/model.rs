@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ouzel_engine::{Budget, Config};
+use ouzel_engine::{Budget, Config, ReadMode};
 use ouzel_format::Manifest;
+use ouzel_storage::free_memory;
 use ouzel_tokenizer::{
     ChatTemplate, RenderInput, Tokenizer, guard_json, guard_messages, strip_guards,
 };
@@ -100,6 +101,29 @@ impl Model {
             .inner
             .engine
             .plan_budget(&self.engine_options(options))?)
+    }
+
+    /// What [`Options::memory`] may be where nobody knows better: half of the memory that is free now, and no more than the model has a
+    /// use for with the other options. `None` where the system does not say what is free.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] with the option that is out of range.
+    pub fn auto_memory(&self, options: &Options) -> Result<Option<u64>, Error> {
+        let Some(free) = free_memory() else {
+            return Ok(None);
+        };
+        let engine = &self.inner.engine;
+        Ok(Some(
+            engine.auto_memory(&self.engine_options(options), free)?,
+        ))
+    }
+
+    /// How the weights would really be read: past the page cache, or through it where the file system refuses or the options ask for it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the weights cannot be opened so.
+    pub fn read_mode(&self, options: &Options) -> Result<ReadMode, Error> {
+        Ok(self.inner.engine.read_mode(options.io)?)
     }
 
     /// Loads the weights and allocates everything that a session needs.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use ouzel_engine::ReadMode;
+
 /// Why an answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
@@ -60,6 +62,8 @@ pub struct Stats {
     pub misses: u64,
     /// Bytes of experts read.
     pub bytes_read: u64,
+    /// How they were read. Memory that the page cache takes is in no figure here.
+    pub read_mode: ReadMode,
     /// The most bytes that the process ever had resident; `None` where the system does not say.
     pub peak_memory: Option<u64>,
 }

@@ -28,7 +28,7 @@ pub use links::find_link;
 pub use lock::DirLock;
 pub use map::Mmap;
 pub use memory::{free_memory, peak_memory, resident_memory_of};
-pub use positioned::{IoMode, PositionedFile};
+pub use positioned::{IoMode, PositionedFile, ReadMode};
 pub use region::Region;
 pub use stream::StreamWriter;
 

@@ -2,7 +2,7 @@
 
 use crate::sys;
 
-/// Bytes that new work may take without swapping, as the system estimates them; `None` where it does not say.
+/// Bytes that new work may take without swapping, as the system estimates them, control groups considered; `None` where it does not say.
 pub fn free_memory() -> Option<u64> {
     sys::free_memory()
 }

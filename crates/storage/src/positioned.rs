@@ -21,15 +21,24 @@ pub enum IoMode {
     Buffered,
 }
 
+/// How reads really go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Past the page cache.
+    Direct,
+    /// Through the page cache, since the file system refuses direct reads; the pages are dropped after each read.
+    Dropping,
+    /// Through the page cache, as the caller chose; what it keeps is nobody's budget.
+    Buffered,
+}
+
 /// A file open for reads at given places, from any number of threads.
 #[derive(Debug)]
 pub struct PositionedFile {
     file: File,
     path: PathBuf,
     len: u64,
-    mode: IoMode,
-    /// Buffered only because the file system refused direct reads: then pages are dropped after each read.
-    drops_pages: bool,
+    mode: ReadMode,
 }
 
 impl PositionedFile {
@@ -38,14 +47,22 @@ impl PositionedFile {
     /// # Errors
     /// [`StorageError::Io`].
     pub fn open(path: &Path, mode: IoMode) -> Result<PositionedFile, StorageError> {
+        PositionedFile::open_with(path, mode, open_direct)
+    }
+
+    fn open_with(
+        path: &Path,
+        mode: IoMode,
+        open_direct: fn(&Path) -> io::Result<File>,
+    ) -> Result<PositionedFile, StorageError> {
         let failed = |source| StorageError::io("opening", path, source);
         let (file, actual) = match mode {
-            IoMode::Buffered => (File::open(path).map_err(failed)?, IoMode::Buffered),
-            IoMode::Direct => (open_direct(path).map_err(failed)?, IoMode::Direct),
+            IoMode::Buffered => (File::open(path).map_err(failed)?, ReadMode::Buffered),
+            IoMode::Direct => (open_direct(path).map_err(failed)?, ReadMode::Direct),
             IoMode::Auto => match open_direct(path) {
-                Ok(file) => (file, IoMode::Direct),
+                Ok(file) => (file, ReadMode::Direct),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(failed(error)),
-                Err(_) => (File::open(path).map_err(failed)?, IoMode::Buffered),
+                Err(_) => (File::open(path).map_err(failed)?, ReadMode::Dropping),
             },
         };
         let len = file.metadata().map_err(failed)?.len();
@@ -54,7 +71,6 @@ impl PositionedFile {
             path: path.to_owned(),
             len,
             mode: actual,
-            drops_pages: mode == IoMode::Auto && actual == IoMode::Buffered,
         })
     }
 
@@ -73,8 +89,8 @@ impl PositionedFile {
         self.len == 0
     }
 
-    /// How reads really go: [`IoMode::Direct`] or [`IoMode::Buffered`].
-    pub fn mode(&self) -> IoMode {
+    /// How reads really go.
+    pub fn mode(&self) -> ReadMode {
         self.mode
     }
 
@@ -98,15 +114,15 @@ impl PositionedFile {
         offset: u64,
         expected: usize,
     ) -> Result<(), StorageError> {
-        if self.mode == IoMode::Direct {
+        if self.mode == ReadMode::Direct {
             let address = buf.as_ptr().addr();
             let whole =
                 [address, buf.len(), offset as usize].map(|n| n.is_multiple_of(DIRECT_BLOCK));
             assert_eq!(whole, [true; 3], "a direct read of {}", self.path.display());
         }
         let granularity = match self.mode {
-            IoMode::Direct => DIRECT_BLOCK,
-            IoMode::Auto | IoMode::Buffered => 1,
+            ReadMode::Direct => DIRECT_BLOCK,
+            ReadMode::Dropping | ReadMode::Buffered => 1,
         };
         let read = |buf: &mut [u8], at| sys::read_at(&self.file, buf, at);
         let done = fill(read, buf, offset, expected, granularity).map_err(|stop| {
@@ -127,7 +143,7 @@ impl PositionedFile {
                 },
             }
         })?;
-        if self.drops_pages {
+        if self.mode == ReadMode::Dropping {
             sys::drop_pages(&self.file, offset, done as u64);
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{AlignedBuf, IoMode, PositionedFile, StorageError, free_space, sys};
+use crate::{AlignedBuf, IoMode, PositionedFile, ReadMode, StorageError, free_space, sys};
 
 /// Bytes written at once.
 const WRITE_BYTES: usize = 8 << 20;
@@ -99,14 +99,10 @@ impl ProbeFiles {
         })
     }
 
-    /// How reads really go.
-    pub fn mode(&self) -> IoMode {
-        let is_direct = |(file, _): &(PositionedFile, u64)| file.mode() == IoMode::Direct;
-        if self.files.iter().all(is_direct) {
-            IoMode::Direct
-        } else {
-            IoMode::Buffered
-        }
+    /// How reads really go; the files lie on one file system.
+    pub fn mode(&self) -> ReadMode {
+        let mut modes = self.files.iter().map(|(file, _)| file.mode());
+        modes.next().unwrap_or(ReadMode::Direct)
     }
 
     /// Reads at each depth in turn and says what came of each.

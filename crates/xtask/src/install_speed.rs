@@ -246,7 +246,9 @@ fn download(
 
 /// What hashing costs on one core.
 fn hashes() {
-    let bytes: Vec<u8> = (0..64_u32 << 20).map(|i| (i * 37 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..64_u32 << 20)
+        .map(|i| (i.wrapping_mul(37) >> 3) as u8)
+        .collect();
     let mhz = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("cpu MHz"))?;
         line.split(':').nth(1)?.trim().parse::<f64>().ok()

@@ -80,6 +80,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 /// What may be used in tests only.
 const TESTS_ONLY: &[&str] = &[
     "ouzel-oracle",
+    "criterion",
     "ouzel-hub",
     "proptest",
     "tempfile",

@@ -69,9 +69,12 @@ fn other_systems(os: &str) -> Vec<String> {
     let all = [
         (
             "linux",
-            "O_DIRECT, dropped pages, /proc for free and peak memory",
+            "O_DIRECT, dropped pages, /proc and control groups for free and peak memory",
         ),
-        ("macos", "F_NOCACHE, getrusage for peak memory"),
+        (
+            "macos",
+            "F_NOCACHE, host_statistics64 for free and getrusage for peak memory",
+        ),
         (
             "windows",
             "unbuffered reads, locked and renamed files, the Windows memory counters",

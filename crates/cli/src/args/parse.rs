@@ -1,5 +1,7 @@
 //! Values of flags: sizes with units, numbers in their ranges. Each error says what would be allowed.
 
+use super::Memory;
+
 /// The largest count of tokens or slots that any model here could have a use for.
 const MAX_COUNT: u32 = 1 << 20;
 /// The largest memory size: more than any machine has, and far from overflow.
@@ -39,9 +41,16 @@ pub fn seed(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
 }
 
-/// Bytes: a number and a unit, as in `2GiB` or `1500MB`; a whole number alone is bytes.
-pub fn size(text: &str) -> Result<u64, String> {
-    let expected = "expected a size such as 2GiB, 1.5GiB or 800MB (units KiB, MiB, GiB, KB, MB, GB), at most 1048576GiB";
+/// `auto`, or bytes: a number and a unit, as in `2GiB` or `1500MB`; a whole number alone is bytes.
+pub fn memory(text: &str) -> Result<Memory, String> {
+    if text.trim().eq_ignore_ascii_case("auto") {
+        return Ok(Memory::Auto);
+    }
+    size(text).map(Memory::Bytes)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let expected = "expected auto, or a size such as 2GiB, 1.5GiB or 800MB (units KiB, MiB, GiB, KB, MB, GB), at most 1048576GiB";
     let lower = text.trim().to_ascii_lowercase();
     let unit = UNITS.iter().find(|(unit, _)| lower.ends_with(unit));
     let (number, factor) = match unit {

@@ -1,6 +1,6 @@
 use clap::{CommandFactory, Parser};
 
-use super::parse::size;
+use super::parse::memory;
 use super::*;
 
 #[test]
@@ -35,8 +35,21 @@ fn sizes_have_units() {
         ("1.2.3GB", None),
     ];
     for (text, expected) in cases {
-        assert_eq!(size(text).ok(), expected, "{text:?}");
+        assert_eq!(memory(text).ok(), expected.map(Memory::Bytes), "{text:?}");
     }
+}
+
+#[test]
+fn memory_may_be_left_to_the_program() {
+    for text in ["auto", "AUTO", " auto "] {
+        assert_eq!(memory(text), Ok(Memory::Auto), "{text:?}");
+    }
+    for text in ["automatic", "auto 2GiB", "half", "50%"] {
+        assert!(memory(text).is_err(), "{text:?}");
+    }
+    let args = generate(&["--memory", "auto"]).expect("a value of the flag");
+    // How much that is only the model and the machine can tell.
+    assert_eq!(args.session.options(Precision::Fast).memory, None);
 }
 
 /// The flags of `generate` with one more argument, or two.

@@ -19,7 +19,7 @@ use crate::args::BenchArgs;
 use crate::exit::usage;
 use crate::interrupt::Armed;
 use crate::new_file::{NewFile, Target};
-use crate::output::{note, write};
+use crate::output::write;
 use crate::{models, report};
 use measure::Plan;
 use probe::{Limits, Order, Probe, Probes};
@@ -75,7 +75,7 @@ fn finish(file: Option<NewFile>, rows: impl FnOnce() -> String) -> anyhow::Resul
 
 fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
     let chosen = models::choose(&args.model.model())?;
-    let mut options = chosen.complete(args.session.options(args.precision));
+    let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
     let n_decode = args.decode.unwrap_or(if args.quick {
         QUICK_DECODE_TOKENS
@@ -83,9 +83,10 @@ fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
         DECODE_TOKENS
     });
     let frontiers = frontiers(args, n_decode as usize, &model, &mut options)?;
+    args.session.settle(&model, &mut options)?;
     let budget = model.plan_budget(&options)?;
-    if !quiet && let Some(line) = report::memory_note(&model, &options) {
-        note(&line);
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
     }
     let _running = chosen.claim(&model, &options, args.session.shared)?;
     let limits = Limits {
@@ -178,9 +179,10 @@ fn probe_alone(args: &BenchArgs, csv: Option<NewFile>) -> anyhow::Result<()> {
             (Vec::new(), weights.expert_stride)
         }
     };
+    let memory = args.session.memory_of_any_model()?;
     let order = Order {
         limits: Limits {
-            memory: args.session.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
+            memory: memory.unwrap_or(DEFAULT_MEMORY_BYTES),
             threads: match args.session.threads {
                 Some(n) => n as usize,
                 None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -196,7 +198,7 @@ fn probe_alone(args: &BenchArgs, csv: Option<NewFile>) -> anyhow::Result<()> {
     if args.csv.as_deref() == Some(Path::new("-")) {
         return write(&probe.to_csv());
     }
-    let forecast = forecast::table(args, &probe.rates()).map_err(Error::from)?;
+    let forecast = forecast::table(args, memory, &probe.rates()).map_err(Error::from)?;
     write(&format!("{}\n{forecast}", table::probe(&probe)))
 }
 

@@ -32,13 +32,14 @@ Ctrl-C stops an answer. Lines typed meanwhile wait for its end. A line that begi
 /// Runs the command.
 pub fn run(args: &ChatArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model)?;
-    let options = chosen.complete(args.session.options(args.sampling.precision));
+    let mut options = chosen.options(&args.session, args.sampling.precision);
     let model = chosen.open(&options)?;
+    args.session.settle(&model, &mut options)?;
     // What a conversation needs is asked for before gigabytes are read.
     model.tokenizer()?;
     model.template()?;
-    if !quiet && let Some(line) = report::memory_note(&model, &options) {
-        note(&line);
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
     }
     let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut conversation = Conversation {

@@ -10,7 +10,7 @@ use crate::exit::usage;
 use crate::new_file::Target;
 use crate::output::{input_name, read_input, utf8, write_json};
 use crate::progress::Progress;
-use crate::{ids, models};
+use crate::{ids, models, report};
 
 mod logits;
 
@@ -31,7 +31,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         None => None,
     };
     let chosen = models::choose(&args.model.model())?;
-    let mut options = chosen.complete(args.session.options(args.precision));
+    let mut options = chosen.options(&args.session, args.precision);
     options.logits_rows = LOGITS_ROWS;
     let model = chosen.open(&options)?;
     let sequences = match given {
@@ -42,6 +42,10 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
         ids::check(ids, &model, &format!(" of sequence {i}"))?;
     }
     fit_context(&model, &sequences, &mut options)?;
+    args.session.settle(&model, &mut options)?;
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
+    }
     let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut session = model.session(&options)?;
     let mut logits = target

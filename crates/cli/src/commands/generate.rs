@@ -19,16 +19,17 @@ pub fn run(args: &GenerateArgs, quiet: bool) -> anyhow::Result<()> {
     // What is wrong with the input is said before a model is looked for.
     let input = input(args)?;
     let chosen = models::choose(&args.model)?;
-    let options = chosen.complete(args.session.options(args.sampling.precision));
+    let mut options = chosen.options(&args.session, args.sampling.precision);
     let model = chosen.open(&options)?;
+    args.session.settle(&model, &mut options)?;
     let answer_options = args.sampling.options(chosen.temperature());
     // A prompt that cannot be made is refused before gigabytes are read.
     let prompt = match &input {
         Input::Chat(messages) => model.chat_prompt(messages, answer_options.thinking)?,
         Input::Raw(text) => model.raw_prompt(text)?,
     };
-    if !quiet && let Some(line) = report::memory_note(&model, &options) {
-        note(&line);
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
     }
     let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut session = model.session(&options)?;

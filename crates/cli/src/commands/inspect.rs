@@ -12,8 +12,9 @@ use crate::report::{self, bytes};
 /// Runs the command.
 pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
-    let options = chosen.complete(args.session.options(args.precision));
+    let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
+    args.session.settle(&model, &mut options)?;
     write(&describe(&model))?;
     let budget = model.plan_budget(&options)?;
     let n_layers = model.config().n_layers();
@@ -29,6 +30,12 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
         a_layer(budget.slots_at_start),
         budget.slots,
         a_layer(budget.slots),
+    ))?;
+    let mode = model.read_mode(&options)?;
+    write(&format!(
+        "reads: {}{}\n",
+        report::reads(mode),
+        report::uncounted(mode)
     ))
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use ouzel::{Model, Options};
+use ouzel::Model;
 use serde_json::json;
 
-use crate::args::{DetokenizeArgs, ModelArgs, TokenizeArgs};
+use crate::args::{DetokenizeArgs, ModelArgs, Precision, SessionArgs, TokenizeArgs};
 use crate::output::{input_name, read_input, utf8, write, write_json};
 use crate::{ids, messages, models};
 
@@ -34,5 +34,5 @@ pub fn run_reverse(args: &DetokenizeArgs) -> anyhow::Result<()> {
 
 fn open(args: &ModelArgs) -> anyhow::Result<Model> {
     let chosen = models::choose(args)?;
-    chosen.open(&chosen.complete(Options::default()))
+    chosen.open(&chosen.options(&SessionArgs::default(), Precision::Fast))
 }

@@ -34,6 +34,7 @@ fn the_line_leaves_out_what_was_not_measured() {
         hits: 3,
         misses: 1,
         bytes_read: 1 << 20,
+        read_mode: ReadMode::Direct,
         peak_memory: Some(64 << 20),
     };
     assert_eq!(
@@ -41,6 +42,17 @@ fn the_line_leaves_out_what_was_not_measured() {
         "20 prompt tokens (4 held from before), 5 new; the model ended its answer; prefill 32.0 tokens/s; \
          decode 40.0 tokens/s; waited 0.02 s for the disk; 75 % hits; 1.0 MiB read; peak memory 64.0 MiB"
     );
+    for (mode, end) in [
+        (ReadMode::Dropping, "peak memory 64.0 MiB"),
+        (
+            ReadMode::Buffered,
+            "peak memory 64.0 MiB, page cache not counted",
+        ),
+    ] {
+        all.read_mode = mode;
+        assert!(stats(&all).ends_with(end), "{mode:?}: {}", stats(&all));
+    }
+    all.read_mode = ReadMode::Direct;
     all.reused_tokens = 0;
     all.prefill_tokens = 0;
     all.decode_tokens = 0;
@@ -51,4 +63,16 @@ fn the_line_leaves_out_what_was_not_measured() {
         stats(&all),
         "20 prompt tokens, 5 new; cancelled; waited 0.02 s for the disk; 1.0 MiB read"
     );
+}
+
+#[test]
+fn only_reads_that_nobody_asked_for_are_worth_a_line() {
+    let line = note_of(ReadMode::Dropping).expect("a line");
+    assert!(
+        line.contains("refuses direct reads") && line.contains("dropping"),
+        "{line}"
+    );
+    assert!(!line.contains('\n'));
+    assert_eq!(note_of(ReadMode::Direct), None);
+    assert_eq!(note_of(ReadMode::Buffered), None);
 }

@@ -64,7 +64,7 @@ fn check(row: &BTreeMap<String, String>) {
     let misses = number(row, "misses");
     assert_eq!(number(row, "bytes_read"), misses * stride, "{row:?}");
     assert!(number(row, "disk_wait_ms") >= 0.0, "{row:?}");
-    assert!(["direct", "buffered"].contains(&row["io_mode"].as_str()));
+    assert!(["direct", "dropping"].contains(&row["io_mode"].as_str()));
     assert!(["portable", "avx2", "avx512", "neon"].contains(&row["isa"].as_str()));
     let is_commit = |text: &str| text.len() >= 7 && text.bytes().all(|b| b.is_ascii_hexdigit());
     assert!(

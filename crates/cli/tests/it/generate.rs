@@ -50,10 +50,22 @@ fn no_choice_of_memory_changes_a_greedy_answer() {
         ["--slots", "0", "--threads", "1"],
         ["--slots", "32", "--chunk", "3"],
         ["--io", "buffered", "--memory", "64MiB"],
+        ["--io", "auto", "--memory", "auto"],
     ] {
         let args = [["generate", "What is a fieldfare?"].as_slice(), &flags].concat();
         assert_eq!(user.run(&args).ok(), FIELDFARE, "{flags:?}");
     }
+}
+
+#[test]
+fn what_the_page_cache_takes_is_said_not_to_be_counted() {
+    let user = User::with_demo();
+    let args = ["generate", "What is a fieldfare?", "--io"];
+    let says = "page cache not counted";
+    let run = user.run(&[args.as_slice(), &["buffered"]].concat());
+    assert!(run.err.trim_end().ends_with(says), "{run:?}");
+    let run = user.run(&[args.as_slice(), &["auto"]].concat());
+    assert!(!run.err.contains(says), "{run:?}");
 }
 
 #[test]

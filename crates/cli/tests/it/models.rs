@@ -140,10 +140,41 @@ fn inspect_shows_the_budget_and_the_smallest_that_would_do() {
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
+    assert!(
+        out.ends_with("reads: direct\n") || out.ends_with("reads: dropping\n"),
+        "{out}"
+    );
+    let out = user.run(&["inspect", "demo", "--io", "buffered"]).ok();
+    assert!(
+        out.ends_with("reads: buffered, page cache not counted\n"),
+        "{out}"
+    );
     let run = user.run(&["inspect", "demo", "--memory", "1MiB"]);
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(
         run.out.contains("vocabulary"),
         "what the model holds is shown all the same: {run:?}"
     );
+}
+
+#[test]
+fn memory_auto_takes_what_is_of_use_and_says_so() {
+    let user = User::with_demo();
+    let out = user.run(&["inspect", "demo", "--memory", "auto"]).ok();
+    // Half of what any machine has free holds every expert of this model; more is not taken.
+    let total = out
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("total"));
+    let total = total.expect("the table has a sum").trim();
+    assert!(out.contains(&format!("of {total} allowed")), "{out}");
+    let longer = ["inspect", "demo", "--memory", "auto", "--slots", "2"];
+    let out = user.run(&longer).ok();
+    assert!(!out.contains(&format!("of {total} allowed")), "{out}");
+
+    let run = user.run(&["generate", "What is a fieldfare?", "--memory", "auto"]);
+    let says = run
+        .err
+        .lines()
+        .any(|line| line.contains("--memory auto takes"));
+    assert!(says, "{run:?}");
 }

@@ -214,3 +214,55 @@ fn slots_asked_for_count_against_a_budget_asked_for() {
         32 * 30
     );
 }
+
+#[test]
+fn auto_takes_half_of_what_is_free_and_no_more_than_is_of_use() {
+    let config = gemma4_26b_a4b();
+    let auto = |options: &Options, free| {
+        auto_memory(&config, MODEL, options, free).expect("options in range")
+    };
+    let usual = Options::default();
+    for free in [0, 1, 4 << 30, (4 << 30) + 1, 16 << 30] {
+        assert_eq!(auto(&usual, free), free / 2);
+        // A budget given before has no say.
+        let given = Options {
+            memory: Some(3 << 30),
+            ..usual.clone()
+        };
+        assert_eq!(auto(&given, free), free / 2);
+    }
+    // With every expert in memory more is of no use; a longer context has a use for more.
+    let most = auto(&usual, 1 << 40);
+    let budget = with_memory(most);
+    assert_eq!(budget.slots, config.n_layers() * config.n_experts);
+    assert_eq!(
+        budget,
+        Budget {
+            memory_bytes: most,
+            ..with_memory(1 << 40)
+        }
+    );
+    assert_eq!(auto(&usual, 2 * most), most);
+    assert_eq!(auto(&usual, 2 * most - 1), most - 1);
+    let long = Options {
+        max_context: Some(262_144),
+        ..usual.clone()
+    };
+    assert!(auto(&long, 1 << 40) > most);
+    let few = Options {
+        slots: Some(4),
+        ..usual
+    };
+    assert!(auto(&few, 1 << 40) < most);
+    let wrong = Options {
+        max_context: Some(0),
+        ..Options::default()
+    };
+    assert!(matches!(
+        auto_memory(&config, MODEL, &wrong, 1 << 40),
+        Err(EngineError::Option {
+            option: "--max-context",
+            ..
+        })
+    ));
+}

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ouzel_engine::{EngineError, Model, Precision, TokenId};
+use ouzel_storage::StorageError;
 
 use crate::{installed, session};
 
@@ -113,4 +114,61 @@ fn a_file_cut_while_running_ends_in_an_error_and_not_the_session() {
     session
         .prefill(&ids, &mut go_on)
         .expect("the file is whole again");
+}
+
+#[test]
+fn a_file_cut_between_tokens_ends_the_answer_and_not_the_session() {
+    let (_dir, path) = installed("testdata/tiny-b/mlx");
+    let model = Arc::new(Model::open(&path).expect("a model"));
+    let layer = path.join("packed_experts/layer_03.bin");
+    let whole = fs::read(&layer).expect("a layer");
+    let stride = model.bytes().expert_stride;
+    let prompt: Vec<TokenId> = (3..20).map(TokenId).collect();
+    let answer: Vec<TokenId> = (20..44).map(TokenId).collect();
+    let mut go_on = |_| ControlFlow::Continue(());
+    // Without slots every token reads; with some, buffers of slots and of the transit set are under way when the read fails.
+    for slots in [0, 2] {
+        let open = || {
+            crate::session(&model, Precision::Fast, |options| {
+                options.slots = Some(slots)
+            })
+        };
+        let mut fresh = open();
+        fresh.prefill(&prompt, &mut go_on).expect("a prefill");
+        let mut session = open();
+        for expert in [0, 1, 2] {
+            session.prefill(&prompt, &mut go_on).expect("a prefill");
+            session.decode(answer[0]).expect("the file is whole");
+            let n_before = session.stats().decode_tokens;
+            let cut = expert * stride + 100;
+            let file = fs::OpenOptions::new().write(true).open(&layer);
+            file.expect("the layer").set_len(cut).expect("cut");
+            let failed = answer.iter().find_map(|id| session.decode(*id).err());
+            let error = failed.expect("some token chooses an expert that is gone");
+            let EngineError::Storage(StorageError::Truncated { path, offset, .. }) = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(path, &layer);
+            assert!(offset + stride > cut && offset % stride == 0, "{error}");
+            assert!(error.to_string().contains(&format!("offset {offset}")));
+            assert_eq!(
+                session.position(),
+                0,
+                "the session says that it begins anew"
+            );
+            // Whatever the failed token left in the slots is whole.
+            overwrite(&layer, 0, &whole);
+            session.reset();
+            session.prefill(&prompt, &mut go_on).expect("a prefill");
+            assert!(session.logits() == fresh.logits(), "{slots} slots");
+            assert!(session.stats().decode_tokens >= n_before);
+        }
+        for id in &answer {
+            let expected = fresh.decode(*id).expect("a token").to_vec();
+            assert!(
+                session.decode(*id).expect("a token") == expected,
+                "{slots} slots"
+            );
+        }
+    }
 }

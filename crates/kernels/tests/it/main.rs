@@ -4,8 +4,10 @@
 //! inside the tests. `OUZEL_TEST_SEED` chooses other random data than the usual; the seed is printed.
 
 mod attention;
+mod cases;
 mod data;
 mod fast;
+mod model_shapes;
 mod probe;
 mod products;
 mod rows;

@@ -1,8 +1,11 @@
 //! The read loop against a reader that says what a system may say.
 
+use std::fs::File;
 use std::io;
+use std::path::Path;
 
-use super::fill;
+use super::{IoMode, PositionedFile, ReadMode, fill};
+use crate::StorageError;
 
 /// One answer of the system to one read.
 enum Answer {
@@ -67,4 +70,46 @@ fn the_last_direct_read_may_be_short_only_behind_what_was_asked_for() {
     assert_eq!(check(vec![Bytes(9)], 10, 4).0, Err((9, None)));
     assert_eq!(check(vec![Bytes(8), Bytes(2)], 10, 4).0, Ok(10));
     assert_eq!(check(vec![], 0, 4).0, Ok(0));
+}
+
+#[test]
+fn auto_goes_through_the_page_cache_where_direct_reads_are_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("file");
+    let bytes: Vec<u8> = (0..9000u32).map(|i| i as u8).collect();
+    std::fs::write(&path, &bytes).expect("a file");
+    let refused = |_: &Path| -> io::Result<File> { Err(io::ErrorKind::InvalidInput.into()) };
+    let file = PositionedFile::open_with(&path, IoMode::Auto, refused).expect("the other way");
+    assert_eq!(file.mode(), ReadMode::Dropping);
+    // No alignment is asked for, and reading again what was dropped gives the same.
+    for _ in 0..2 {
+        let mut buf = vec![0; 5000];
+        file.read_exact_at(&mut buf, 3001).expect("a read");
+        assert_eq!(buf, bytes[3001..8001]);
+    }
+    let error = PositionedFile::open_with(&path, IoMode::Direct, refused).expect_err("a demand");
+    assert!(error.to_string().contains("file"), "{error}");
+    let file = PositionedFile::open_with(&path, IoMode::Buffered, refused).expect("as asked");
+    assert_eq!(file.mode(), ReadMode::Buffered);
+}
+
+/// The only file of a healthy Linux that fails with EIO: the process's own memory, where nothing is mapped.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_error_names_file_and_place() {
+    let path = Path::new("/proc/self/mem");
+    let file = PositionedFile::open(path, IoMode::Buffered).expect("every process has one");
+    let error = file.read_exact_at(&mut [0; 16], 0).expect_err("EIO");
+    let StorageError::Read {
+        path: at,
+        offset: 0,
+        expected: 16,
+        actual: 0,
+        source,
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((at.as_path(), source.raw_os_error()), (path, Some(5)));
+    assert!(error.to_string().contains("/proc/self/mem"), "{error}");
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 
+use super::cgroup;
+
 /// Opens for reads past the page cache.
 pub fn open_direct(path: &Path) -> io::Result<File> {
     direct().read(true).open(path)
@@ -48,12 +50,13 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
-/// `MemAvailable` of `/proc/meminfo`.
+/// `MemAvailable` of `/proc/meminfo`, or what the control groups of this process leave, if that is less.
 pub fn free_memory() -> Option<u64> {
-    kib_of(
+    let machine = kib_of(
         &std::fs::read_to_string("/proc/meminfo").ok()?,
         "MemAvailable:",
-    )
+    )?;
+    Some(cgroup::room().map_or(machine, |room| room.min(machine)))
 }
 
 /// `VmHWM` of `/proc/self/status`.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ouzel_storage::{AlignedBuf, IoMode, PositionedFile, StorageError};
+use ouzel_storage::{AlignedBuf, IoMode, PositionedFile, ReadMode, StorageError};
 
 const BLOCK: usize = 4096;
 
@@ -36,7 +36,11 @@ fn every_mode_reads_the_same_bytes() {
             continue;
         };
         assert_eq!(file.len(), bytes.len() as u64);
-        assert_ne!(file.mode(), IoMode::Auto);
+        match mode {
+            IoMode::Auto => assert_ne!(file.mode(), ReadMode::Buffered),
+            IoMode::Direct => assert_eq!(file.mode(), ReadMode::Direct),
+            IoMode::Buffered => assert_eq!(file.mode(), ReadMode::Buffered),
+        }
         for (start, len) in [
             (0, BLOCK),
             (BLOCK, 3 * BLOCK),

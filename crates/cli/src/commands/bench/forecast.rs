@@ -21,8 +21,8 @@ const BUDGETS: [(&str, u64); 6] = [
 /// The tokenizer's image of the real vocabulary, and 21 bytes a token for the sampler.
 const TEXT_BYTES: u64 = 12_166_359 + 21 * 262_144;
 
-/// A table of budgets and what they would give.
-pub fn table(args: &BenchArgs, rates: &Rates) -> Result<String, EngineError> {
+/// A table of budgets and what they would give; of one where `memory` names it.
+pub fn table(args: &BenchArgs, memory: Option<u64>, rates: &Rates) -> Result<String, EngineError> {
     let config = gemma4_26b_a4b();
     let weights = WeightBytes::of_shape(&config);
     let (options, session) = (Options::default(), &args.session);
@@ -35,7 +35,7 @@ pub fn table(args: &BenchArgs, rates: &Rates) -> Result<String, EngineError> {
         reserved_bytes: TEXT_BYTES,
         ..options
     };
-    let budgets: Vec<(String, u64)> = match session.memory {
+    let budgets: Vec<(String, u64)> = match memory {
         Some(memory) => vec![(bytes(memory), memory)],
         None => BUDGETS
             .map(|(name, memory)| (name.to_owned(), memory))

@@ -1,7 +1,8 @@
-//! The runs: each a new session that takes a prompt, then a few more tokens one by one.
+//! The runs: each takes a prompt, then a few more tokens one by one.
 //!
-//! A new session has no expert in a slot, so every prompt is a cold one and runs are alike. The frontiers take turns within a round,
-//! so that a machine that slows down slows all of them. Times are the session's own.
+//! Each starts with an empty context and no expert in a slot or verified, so every prompt is a cold one and runs are alike, but for one thing:
+//! the first of them is also the first to touch the memory, which a virtual machine may have to get from its host. The
+//! frontiers take turns within a round, so that a machine that slows down slows all of them. Times are the session's own.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +10,7 @@ use ouzel::{Cancel, Config, Model, Options};
 use ouzel_engine::floor::{
     DecodeWork, PrefillWork, Rates, WeightBytes, decode_floor, prefill_floor,
 };
-use ouzel_engine::{Budget, EngineError, IoMode, Stats, TokenId};
+use ouzel_engine::{Budget, EngineError, ReadMode, Stats, TokenId};
 use ouzel_storage::peak_memory;
 
 use super::median;
@@ -45,16 +46,16 @@ pub struct Frontier {
     pub peak_memory: Option<u64>,
 }
 
-/// All runs, and what the sessions were like.
+/// All runs, and what their session was like.
 pub struct Measured {
     pub frontiers: Vec<Frontier>,
     pub about: About,
 }
 
-/// What all sessions have in common.
+/// What all runs have in common.
 pub struct About {
     pub budget: Budget,
-    pub io_mode: IoMode,
+    pub io_mode: ReadMode,
     pub isa: &'static str,
     pub weights: WeightBytes,
 }
@@ -75,10 +76,10 @@ impl Plan<'_> {
         let ids = ouzel::token_sequence(vocab_size, self.seed, longest);
         let ids: Vec<TokenId> = ids.into_iter().map(TokenId).collect();
         let mut frontiers: Vec<Frontier> = self.frontiers.iter().map(Frontier::new).collect();
-        let mut about = None;
+        let mut session = self.model.session(&self.options)?.into_engine();
         for _ in 0..self.runs {
             for frontier in &mut frontiers {
-                let mut session = self.model.session(&self.options)?.into_engine();
+                session.reset_cold();
                 let (prompt, rest) = ids.split_at(frontier.context_tokens);
                 let run = run(
                     &mut session,
@@ -89,19 +90,16 @@ impl Plan<'_> {
                 )?;
                 frontier.runs.push(run);
                 frontier.peak_memory = peak_memory();
-                if about.is_none() {
-                    about = Some(About {
-                        budget: session.budget().clone(),
-                        io_mode: session.io_mode(),
-                        isa: session.isa().name(),
-                        weights: session.model().weight_bytes()?,
-                    });
-                }
             }
         }
         Ok(Measured {
             frontiers,
-            about: about.expect("there is a run and a frontier"),
+            about: About {
+                budget: session.budget().clone(),
+                io_mode: session.read_mode(),
+                isa: session.isa().name(),
+                weights: session.model().weight_bytes()?,
+            },
         })
     }
 }
@@ -113,6 +111,7 @@ fn run(
     cancel: &Cancel,
     progress: &Progress,
 ) -> anyhow::Result<Run> {
+    let before = *session.stats();
     let mut seen = 0;
     session.prefill(prompt, &mut |now| {
         progress.add((now.done - seen) as u64);
@@ -123,7 +122,7 @@ fn run(
             ControlFlow::Continue(())
         }
     })?;
-    let prefill = *session.stats();
+    let prompted = *session.stats();
     for &id in rest {
         if cancel.is_cancelled() {
             return Err(ouzel::Error::Engine(EngineError::Cancelled).into());
@@ -132,8 +131,8 @@ fn run(
         progress.add(1);
     }
     Ok(Run {
-        prefill,
-        decode: session.stats().since(&prefill),
+        prefill: prompted.since(&before),
+        decode: session.stats().since(&prompted),
         n_slots: session.n_slots(),
     })
 }

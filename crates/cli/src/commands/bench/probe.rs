@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ouzel_engine::floor::Rates;
-use ouzel_engine::{IoMode, Isa};
+use ouzel_engine::{IoMode, Isa, ReadMode};
 use ouzel_kernels::probe::{f32_peak, int8_peak, read_sum};
 use ouzel_storage::probe::{DepthRate, DiskProbe, ProbeFiles, best};
 use ouzel_storage::{AlignedBuf, free_memory};
 
 use super::median;
 use crate::exit::{self, CliError};
+use crate::report;
 
 /// Reads under way at once that are tried.
 const DEPTHS: [usize; 4] = [1, 2, 4, 8];
@@ -87,7 +88,7 @@ impl Order {
         Ok(Probe {
             isa: isa.name().to_owned(),
             threads: self.limits.threads,
-            io_mode: io_name(io_mode).to_owned(),
+            io_mode: report::reads(io_mode).to_owned(),
             read_bytes: self.read_bytes,
             disk,
             buffer_bytes,
@@ -97,7 +98,7 @@ impl Order {
         })
     }
 
-    fn disk(&self, time: Duration) -> anyhow::Result<(IoMode, Vec<DepthRate>)> {
+    fn disk(&self, time: Duration) -> anyhow::Result<(ReadMode, Vec<DepthRate>)> {
         let bytes = if self.limits.quick {
             QUICK_SCRATCH_BYTES
         } else {
@@ -253,15 +254,6 @@ impl Probes {
             .into_iter()
             .max_by(|a, b| a.1.total_cmp(&b.1))
             .unwrap_or(("nothing", 0.0))
-    }
-}
-
-/// How reads go, as flags and tables say it.
-pub fn io_name(mode: IoMode) -> &'static str {
-    match mode {
-        IoMode::Auto => "auto",
-        IoMode::Direct => "direct",
-        IoMode::Buffered => "buffered",
     }
 }
 

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::measure::{About, Row, Speed};
-use super::probe::{Probe, Probes, io_name};
+use super::probe::{Probe, Probes};
 use crate::args::Precision;
-use crate::report::bytes;
+use crate::report::{self, bytes, reads};
 
 /// Probes that differ by more were not taken on the same machine, as far as a comparison goes.
 const DRIFT_LIMIT: f64 = 0.1;
@@ -65,7 +65,7 @@ impl Bench {
             speed(row.decode.floor),
             speed(row.decode.share()),
             peak.unwrap_or_else(|| NONE.to_owned()),
-            io_name(about.io_mode).to_owned(),
+            reads(about.io_mode).to_owned(),
             about.isa.to_owned(),
             about.budget.threads.to_string(),
             COMMIT.to_owned(),
@@ -121,11 +121,12 @@ impl Bench {
             (
                 "machine",
                 format!(
-                    "{} with {} threads, {} reads of {}",
+                    "{} with {} threads, {} reads of {}{}",
                     about.isa,
                     budget.threads,
-                    io_name(about.io_mode),
-                    bytes(about.weights.expert_stride)
+                    reads(about.io_mode),
+                    bytes(about.weights.expert_stride),
+                    report::uncounted(about.io_mode)
                 ),
             ),
             ("before", self.probes.before.line()),
@@ -134,7 +135,7 @@ impl Bench {
             (
                 "runs",
                 format!(
-                    "{}, each a new session with an empty context and no expert in a slot; medians",
+                    "{}, each from an empty context and with no expert in a slot; medians",
                     self.runs
                 ),
             ),
