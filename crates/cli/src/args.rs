@@ -3,6 +3,7 @@
 //! Everything that can be refused without looking at a file is refused here. A flag is the long form of its option's field.
 
 mod bench;
+mod install;
 mod parse;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use ouzel_storage::free_memory;
 use crate::exit::usage;
 
 pub use bench::BenchArgs;
+pub use install::{InstallArgs, ModelsArgs, ModelsCommand, ProgressMode, VerifyArgs};
 use parse::{
     count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
@@ -28,8 +30,8 @@ Exit codes:
   2    the command line or its input: flags, prompts, messages, an output that exists
   3    the model: missing, unfinished, damaged or not supported
   4    not enough memory or disk for what was asked
-  5    a file or a disk failed, or another ouzel is at work on the file
-  130  interrupted with Ctrl-C
+  5    a file, a disk or the network failed, or another ouzel is in the way
+  130  interrupted with Ctrl-C; an installation is paused then
 
 Limits:
   A file or standard input that is read whole, and a line of a conversation, may have 64 MiB.
@@ -37,7 +39,9 @@ Limits:
 Environment:
   OUZEL_MODELS  where models are installed, instead of the user's data folder (--models-dir outweighs it)
   OUZEL_CACHE   where compiled tokenizers are kept, instead of the user's cache folder
-  NO_COLOR      no dimmed text";
+  OUZEL_RUNTIME where processes with a model loaded leave a note, instead of the user's runtime folder
+  NO_COLOR      no dimmed text
+  `ouzel install --help` lists those of the network, which no other command uses";
 
 /// Runs Gemma 4 mixture-of-experts models in a memory budget you name.
 ///
@@ -62,8 +66,10 @@ pub enum Command {
     Generate(GenerateArgs),
     /// A conversation in the terminal.
     Chat(ChatArgs),
-    /// Turn a checkpoint in a local folder into a model.
+    /// Fetch the model, or turn a checkpoint in a local folder into one.
     Install(InstallArgs),
+    /// The installed models: list, choose the default, remove.
+    Models(ModelsArgs),
     /// Hash every file of a model again.
     Verify(VerifyArgs),
     /// What a model holds and how its memory would be spent.
@@ -83,7 +89,7 @@ pub enum Command {
 pub struct ModelArgs {
     /// A model directory, the name of an installed model, or `demo`, the bundled one.
     ///
-    /// Left out: the model that is installed, where there is exactly one; the bundled one where there is none.
+    /// Left out: the default model (`ouzel models`), else the only one that is installed; the bundled one where there is none.
     #[arg(long, value_name = "DIR|NAME")]
     pub model: Option<OsString>,
 
@@ -140,6 +146,10 @@ pub struct SessionArgs {
     /// Computing threads [default: one a processor].
     #[arg(long, value_name = "N", value_parser = count_to(1, 1024), allow_negative_numbers = true)]
     pub threads: Option<u32>,
+
+    /// Load the model although another process has one loaded, if memory allows both.
+    #[arg(long)]
+    pub shared: bool,
 }
 
 impl SessionArgs {
@@ -364,44 +374,6 @@ pub struct ChatArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub session: SessionArgs,
-}
-
-/// `ouzel install`
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  ouzel install --from ~/Downloads/gemma-4-26b-a4b-it-4bit
-  ouzel install --from checkpoint --output /mnt/ssd/gemma.gturbo --overwrite
-
-The folder holds an MLX 4-bit checkpoint: config.json, *.safetensors, and for text tokenizer.json and chat_template.jinja.
-An interrupted installation goes on where it stopped when the command is given again.")]
-pub struct InstallArgs {
-    /// The folder of the checkpoint.
-    #[arg(long, value_name = "DIR")]
-    pub from: Option<PathBuf>,
-
-    /// Where the model goes [default: the models folder, named after the checkpoint's folder].
-    #[arg(long, value_name = "OUT.gturbo")]
-    pub output: Option<PathBuf>,
-
-    /// Replace what is there.
-    #[arg(long)]
-    pub overwrite: bool,
-
-    /// Where models are installed.
-    #[arg(long, value_name = "DIR")]
-    pub models_dir: Option<PathBuf>,
-}
-
-/// `ouzel verify`
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  ouzel verify gemma-4-26b-a4b-it-4bit
-  ouzel verify /mnt/ssd/gemma.gturbo")]
-pub struct VerifyArgs {
-    #[command(flatten)]
-    pub model: PositionalModelArgs,
 }
 
 /// `ouzel inspect`

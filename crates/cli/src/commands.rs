@@ -6,6 +6,7 @@ pub mod eval;
 pub mod generate;
 pub mod inspect;
 pub mod install;
+pub mod models;
 pub mod tokenize;
 pub mod verify;
 

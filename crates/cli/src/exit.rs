@@ -22,6 +22,8 @@ pub enum CliError {
     NoModel(String),
     /// Another process of this program, which probed the machine, failed: its exit code and what it said.
     Probe { code: Option<u8>, line: String },
+    /// Another process uses what this one wants.
+    Busy(String),
     /// Ctrl-C.
     Interrupted,
     /// The reader of standard output went away.
@@ -35,7 +37,9 @@ pub enum CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CliError::Usage(text) | CliError::NoModel(text) => f.write_str(text),
+            CliError::Usage(text) | CliError::NoModel(text) | CliError::Busy(text) => {
+                f.write_str(text)
+            }
             CliError::Probe { line, .. } => write!(f, "the probe failed: {line}"),
             CliError::Interrupted => f.write_str("interrupted"),
             CliError::ClosedPipe => f.write_str("the reader of the output went away"),
@@ -74,6 +78,7 @@ fn cli_code(error: &CliError) -> u8 {
     match error {
         CliError::Usage(_) => USAGE,
         CliError::NoModel(_) => MODEL,
+        CliError::Busy(_) => IO,
         CliError::Probe { code, .. } => code.unwrap_or(FAILURE),
         CliError::Interrupted => INTERRUPTED,
         CliError::ClosedPipe => 0,
@@ -118,9 +123,14 @@ fn install_code(error: &InstallError) -> u8 {
         | InstallError::NotAModel { .. }
         | InstallError::Broken { .. }
         | InstallError::Damaged { .. } => MODEL,
-        InstallError::Exists { .. } => USAGE,
+        InstallError::Exists { .. } | InstallError::Address { .. } => USAGE,
         InstallError::NoRoom { .. } => RESOURCES,
-        InstallError::Source { .. } => IO,
+        InstallError::Source { .. }
+        | InstallError::Unkept { .. }
+        | InstallError::Refused { .. }
+        | InstallError::Network { .. }
+        | InstallError::Foreign { .. } => IO,
+        InstallError::Paused => INTERRUPTED,
         InstallError::Storage(error) => storage_code(error),
     }
 }

@@ -1,18 +1,29 @@
-//! Ctrl-C: stops the answer that is being made; where none is, or at the second time, the program.
+//! Ctrl-C: stops the answer that is being made, or pauses the installation; where there is neither, or at the second time, the
+//! program.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ouzel::Cancel;
 
 use crate::exit;
 
-/// The answer that is being made.
-static CURRENT: Mutex<Option<Cancel>> = Mutex::new(None);
+/// What can be stopped.
+enum Work {
+    /// An answer.
+    Answer(Cancel),
+    /// Anything that looks at a flag.
+    Flag(Arc<AtomicBool>),
+}
+
+/// What is under way.
+static CURRENT: Mutex<Option<Work>> = Mutex::new(None);
 
 /// Takes Ctrl-C over.
 pub fn listen() -> anyhow::Result<()> {
     ctrlc::set_handler(|| match &*current() {
-        Some(cancel) if !cancel.is_cancelled() => cancel.cancel(),
+        Some(Work::Answer(cancel)) if !cancel.is_cancelled() => cancel.cancel(),
+        Some(Work::Flag(flag)) if !flag.swap(true, Ordering::Relaxed) => {}
         _ => std::process::exit(i32::from(exit::INTERRUPTED)),
     })?;
     Ok(())
@@ -25,7 +36,7 @@ impl Armed {
     /// From now on Ctrl-C cancels a new handle.
     pub fn new() -> Armed {
         let cancel = Cancel::new();
-        *current() = Some(cancel.clone());
+        *current() = Some(Work::Answer(cancel.clone()));
         Armed(cancel)
     }
 
@@ -41,7 +52,24 @@ impl Drop for Armed {
     }
 }
 
-fn current() -> MutexGuard<'static, Option<Cancel>> {
+/// While it lives, Ctrl-C sets a flag.
+pub struct Flagged;
+
+impl Flagged {
+    /// From now on Ctrl-C sets this one.
+    pub fn new(flag: &Arc<AtomicBool>) -> Flagged {
+        *current() = Some(Work::Flag(flag.clone()));
+        Flagged
+    }
+}
+
+impl Drop for Flagged {
+    fn drop(&mut self) {
+        *current() = None;
+    }
+}
+
+fn current() -> MutexGuard<'static, Option<Work>> {
     // Nothing panics while the lock is held, and the value would still be whole.
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }

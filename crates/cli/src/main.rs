@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod demo;
 mod exit;
+mod hub;
 mod ids;
 mod interrupt;
 mod messages;
@@ -12,6 +13,7 @@ mod new_file;
 mod output;
 mod progress;
 mod report;
+mod running;
 
 use std::process::ExitCode;
 
@@ -43,6 +45,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Generate(args) => commands::generate::run(args, cli.quiet),
         Command::Chat(args) => commands::chat::run(args, cli.quiet),
         Command::Install(args) => commands::install::run(args, cli.quiet),
+        Command::Models(args) => commands::models::run(args),
         Command::Verify(args) => commands::verify::run(args, cli.quiet),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Bench(args) => commands::bench::run(args, cli.quiet),

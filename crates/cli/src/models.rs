@@ -1,5 +1,7 @@
 //! Where models, compiled tokenizers and the history lie, and which model is meant.
 
+mod catalog;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,9 @@ use crate::args::{ModelArgs, Precision, SessionArgs};
 use crate::demo;
 use crate::exit::{CliError, usage};
 use crate::output::note;
+use crate::running::{self, Running};
+
+pub use catalog::{Entry, State};
 
 /// The name of the bundled model.
 const DEMO: &str = "demo";
@@ -27,6 +32,8 @@ pub struct Places {
     pub cache: Option<PathBuf>,
     /// The lines typed in conversations.
     pub history: Option<PathBuf>,
+    /// Where processes that have a model loaded leave a note.
+    pub running: Option<PathBuf>,
 }
 
 impl Places {
@@ -52,6 +59,14 @@ impl Places {
             models,
             cache: variable("OUZEL_CACHE")
                 .or_else(|| dirs.as_ref().map(|dirs| dirs.cache_dir().to_owned())),
+            running: variable("OUZEL_RUNTIME").or_else(|| {
+                let dirs = dirs.as_ref()?;
+                Some(
+                    dirs.runtime_dir()
+                        .unwrap_or(dirs.cache_dir())
+                        .join("running"),
+                )
+            }),
             history: dirs.map(|dirs| dirs.data_local_dir().join("history.txt")),
         })
     }
@@ -125,7 +140,7 @@ pub fn installed(args: &ModelArgs) -> anyhow::Result<(Option<PathBuf>, PathBuf)>
     let dir = match args.model.as_deref() {
         Some(name) if name == "demo" => None,
         Some(name) => Some(named(name, places)?.dir),
-        None => only(places.installed())?,
+        None => usual(&places)?,
     };
     Ok((dir, folder))
 }
@@ -141,26 +156,40 @@ fn bundled(places: Places) -> anyhow::Result<Chosen> {
 }
 
 fn default(places: Places) -> anyhow::Result<Chosen> {
-    match only(places.installed())? {
+    match usual(&places)? {
         Some(dir) => Ok(Chosen {
             dir,
             is_demo: false,
             places,
         }),
         None => {
-            note(
-                "this is the bundled 47M dictionary model; `ouzel install --from DIR` brings the real one",
-            );
+            note("this is the bundled 47M dictionary model; `ouzel install` brings the real one");
             bundled(places)
         }
     }
+}
+
+/// The model that is used when none is named: the default one, or the only one.
+fn usual(places: &Places) -> anyhow::Result<Option<PathBuf>> {
+    let Some(dir) = places.default_model() else {
+        return only(places.installed());
+    };
+    // Of one that was cut short it is said later what to do.
+    if dir.exists() || ouzel_install::was_cut_short(&ouzel_storage::OsDisk, &dir) {
+        return Ok(Some(dir));
+    }
+    Err(CliError::NoModel(format!(
+        "the default model {} is gone; `ouzel models default NAME` chooses another, `--model demo` is always there",
+        dir.display()
+    ))
+    .into())
 }
 
 /// The installed model where there is exactly one.
 fn only(mut installed: Vec<(String, PathBuf)>) -> anyhow::Result<Option<PathBuf>> {
     if installed.len() > 1 {
         return Err(usage(format!(
-            "several models are installed; name one with --model: {}",
+            "several models are installed; name one with --model, or choose one with `ouzel models default NAME`: {}",
             names(&installed)
         )));
     }
@@ -224,6 +253,16 @@ impl Chosen {
     /// Where the lines of conversations are kept.
     pub fn history(&self) -> Option<&Path> {
         self.places.history.as_deref()
+    }
+
+    /// The user's folders.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Notes that this process is about to load the model.
+    pub fn claim(&self, model: &Model, options: &Options, shared: bool) -> anyhow::Result<Running> {
+        running::claim(self, model, options, shared)
     }
 
     /// Opens the directory.

@@ -1,6 +1,7 @@
 //! Measurements in words.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use ouzel::{Budget, Model, Options, ReadMode, Stats};
 use ouzel_engine::FREE_BY_AUTO;
@@ -23,6 +24,15 @@ pub fn bytes(n: u64) -> String {
     }
     let decimals = usize::from(unit > 0 && value < 100.0);
     format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// A time as people say it.
+pub fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..60 => format!("{s} s"),
+        s @ 60..3600 => format!("{} min {:02} s", s / 60, s % 60),
+        s => format!("{} h {:02} min", s / 3600, s / 60 % 60),
+    }
 }
 
 /// The statistics line of one answer.

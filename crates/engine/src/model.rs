@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ouzel_format::{
     CheckpointConfig, Checksums, FormatError, Layout, Manifest, ResidentIndex, Sha256Hex, paths,
 };
-use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256};
+use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256, StorageError, find_link};
 
 use crate::budget::{Budget, ModelBytes, auto_memory, plan_budget};
 use crate::config::Config;
@@ -37,6 +37,7 @@ impl Model {
         if !manifest_path.is_file() {
             return Err(not_a_model(dir));
         }
+        refuse_links(dir)?;
         let manifest = parse(&manifest_path, &read(&manifest_path)?[..], Manifest::parse)?;
         let files = Listed {
             dir,
@@ -210,6 +211,23 @@ fn read(path: &Path) -> Result<Vec<u8>, EngineError> {
         dir: path.to_owned(),
         reason: format!("cannot be read: {error}"),
     })
+}
+
+/// What is read has to be what was checked: nothing in the directory may lead elsewhere. The directory itself may be a link.
+fn refuse_links(dir: &Path) -> Result<(), EngineError> {
+    let folders = [paths::EXPERTS_DIR, paths::TOKENIZER_DIR];
+    let found =
+        find_link(dir, &folders).map_err(|source| StorageError::io("listing", dir, source))?;
+    match found {
+        None => Ok(()),
+        Some(link) => Err(EngineError::NotAModel {
+            dir: dir.to_owned(),
+            reason: format!(
+                "{} is a link, and a model has none; copy what it leads to",
+                link.display()
+            ),
+        }),
+    }
 }
 
 fn not_a_model(dir: &Path) -> EngineError {

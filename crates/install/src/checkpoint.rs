@@ -6,12 +6,13 @@ use ouzel_format::safetensors::{Header, Index, TensorInfo};
 use ouzel_format::{CheckpointConfig, Sha256Hex};
 use ouzel_storage::Sha256;
 
-use crate::copy::BUFFER_BYTES;
+use crate::hash::BUFFER_BYTES;
 use crate::{InstallError, Source};
 
 /// The configuration of the checkpoint.
 pub const CONFIG: &str = "config.json";
-const INDEX: &str = "model.safetensors.index.json";
+/// Which tensor is in which shard.
+pub const INDEX: &str = "model.safetensors.index.json";
 const SINGLE_SHARD: &str = "model.safetensors";
 /// The largest small file that is read whole; `format` has finer limits of its own.
 const SMALL_FILE_BYTES: u64 = 64 << 20;

@@ -80,7 +80,7 @@ pub enum InstallError {
         source: Box<FormatError>,
     },
     /// A file of a model differs from what was recorded.
-    #[error("{}: {what}: expected {expected}, found {actual}; install the model again", path.display())]
+    #[error("{}: {what}: expected {expected}, found {actual}; `ouzel install --repair` fetches it again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -91,6 +91,49 @@ pub enum InstallError {
         /// The value found.
         actual: String,
     },
+    /// An address, a name or a token that was given cannot be used: give another.
+    #[error("{text}: {reason}")]
+    Address {
+        /// What was given, without secrets.
+        text: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The hub does not give the repository: another name, another revision or a token may help.
+    #[error("{repository}: {reason}")]
+    Refused {
+        /// The repository.
+        repository: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The hub cannot be reached, or does not give what was asked for, after all tries.
+    #[error("{file}: {reason}; what has come is kept, and the same command goes on later")]
+    Network {
+        /// The file of the repository, or the repository.
+        file: String,
+        /// What happened last.
+        reason: String,
+    },
+    /// The hub holds something else than what is pinned, or than it held before.
+    #[error("{file}: {reason}; the hub or something before it gives out another file")]
+    Foreign {
+        /// The file.
+        file: String,
+        /// What is different.
+        reason: String,
+    },
+    /// The disk gives back other bytes than were written.
+    #[error("{}: the bytes at offset {offset} are not those that were written; the disk may be failing; the same command checks everything again and goes on", path.display())]
+    Unkept {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+    },
+    /// It was asked to pause; what was done is kept.
+    #[error("paused; the same command goes on where it stopped")]
+    Paused,
     /// The disk failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

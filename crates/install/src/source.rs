@@ -5,7 +5,37 @@ use std::time::SystemTime;
 
 use ouzel_storage::{IoMode, PositionedFile, StorageError};
 
-use crate::{InstallError, checkpoint};
+use crate::hash::BUFFER_BYTES;
+use crate::{Event, InstallError, checkpoint};
+
+/// Bytes of one file of a checkpoint that are asked for together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The file's name.
+    pub file: &'a str,
+    /// Where they start.
+    pub offset: u64,
+    /// How many.
+    pub len: u64,
+}
+
+/// Where the bytes of requests go.
+pub trait Sink {
+    /// Takes the next bytes of the request with this index. Requests may come in any order, the bytes of one come in order.
+    ///
+    /// # Errors
+    /// Those of the disk, and [`InstallError::Paused`]: nothing more is wanted.
+    fn take(&mut self, request: usize, bytes: &[u8]) -> Result<(), InstallError>;
+
+    /// Passes news on.
+    fn tell(&mut self, event: Event);
+
+    /// Whether anything more is wanted, for sources that wait.
+    ///
+    /// # Errors
+    /// [`InstallError::Paused`] if not.
+    fn check(&self) -> Result<(), InstallError>;
+}
 
 /// A checkpoint. Names are those of its files, without folders.
 pub trait Source {
@@ -25,6 +55,24 @@ pub trait Source {
     /// cut short goes on only with the files that it began with. Empty for files that never change.
     fn version(&self, _name: &str) -> String {
         String::new()
+    }
+
+    /// Brings every byte of every request to `sink`. What is said here reads them one after the other.
+    ///
+    /// # Errors
+    /// Those of reading and those of `sink`.
+    fn bring(&self, requests: &[Request<'_>], sink: &mut dyn Sink) -> Result<(), InstallError> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        for (i, request) in requests.iter().enumerate() {
+            let mut done = 0;
+            while done < request.len {
+                let n = (request.len - done).min(BUFFER_BYTES as u64) as usize;
+                self.read_at(request.file, request.offset + done, &mut buffer[..n])?;
+                sink.take(i, &buffer[..n])?;
+                done += n as u64;
+            }
+        }
+        Ok(())
     }
 }
 

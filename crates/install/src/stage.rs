@@ -1,155 +1,160 @@
 //! The unfinished directory beside the output, and the journal of what is finished in it.
 //!
 //! For an output `M.gturbo` there may be, and only while an installation is under way or was cut short: `M.gturbo.partial`, the
-//! files so far; `M.gturbo.journal`, which of them are whole; and while `--overwrite` swaps, `M.gturbo.old`. A file
-//! counts as finished only after its bytes were made durable, and again only after its hash was compared. The journal is
-//! removed last, so that it tells an `.old` of ours from a folder that a person named so. No folder is ever removed that holds
+//! files so far; `M.gturbo.journal`, which ranges have landed in them; and while `--overwrite` swaps, `M.gturbo.old`. A range
+//! counts as landed only after its bytes were made durable, and in a later run only after they were compared. The journal is there
+//! before the first byte and removed last, so that it tells an `.old` of ours from a folder that a person named so. No folder is ever removed that holds
 //! anything but the files of a model.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ouzel_format::{FileRecord, Sha256Hex, paths};
-use ouzel_storage::Disk;
-use serde::{Deserialize, Serialize};
+use ouzel_format::{Sha256Hex, paths};
+use ouzel_storage::{Disk, WriteFile, Xxh3};
 
 use crate::InstallError;
-use crate::copy::{BUFFER_BYTES, Written, hash_file};
+use crate::hash::BUFFER_BYTES;
+use crate::journal::{self, Record};
 use crate::plan::PlannedFile;
+use crate::ranges::{Segment, Transfer};
+use crate::verify::refuse_links;
 
-const JOURNAL_VERSION: u32 = 1;
-/// A journal lists some thirty files with a checksum an expert; anything larger is not one.
-const MAX_JOURNAL_BYTES: u64 = 16 << 20;
-
-#[derive(Serialize, Deserialize)]
-struct Journal {
-    version: u32,
-    /// Of the checkpoint that the files come from.
-    fingerprint: String,
-    files: BTreeMap<String, JournalEntry>,
+/// Which ranges have landed, and what landed.
+#[derive(Clone, Debug)]
+pub struct Landed {
+    /// Of each range.
+    pub ranges: Vec<bool>,
+    /// XXH3-64 of each segment; of ranges that have not landed it says nothing.
+    pub digests: Vec<u64>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct JournalEntry {
-    size: u64,
-    sha256: String,
-    sums: Vec<u64>,
+impl Landed {
+    /// Nothing has.
+    pub fn nothing(transfer: &Transfer) -> Landed {
+        Landed {
+            ranges: vec![false; transfer.ranges.len()],
+            digests: vec![0; transfer.segments.len()],
+        }
+    }
+
+    /// Notes a range.
+    pub fn add(&mut self, transfer: &Transfer, record: &Record) {
+        let segments = transfer.ranges[record.range].segments.clone();
+        self.ranges[record.range] = true;
+        self.digests[segments].copy_from_slice(&record.digests);
+    }
+
+    /// Bytes of the ranges.
+    pub fn bytes(&self, transfer: &Transfer) -> u64 {
+        let landed = transfer.ranges.iter().zip(&self.ranges);
+        landed
+            .filter(|&(_, &has_landed)| has_landed)
+            .map(|(range, _)| range.len)
+            .sum()
+    }
+
+    fn records(&self, transfer: &Transfer) -> Vec<Record> {
+        let landed = (0..self.ranges.len()).filter(|&range| self.ranges[range]);
+        landed
+            .map(|range| Record {
+                range,
+                digests: self.digests[transfer.ranges[range].segments.clone()].to_vec(),
+            })
+            .collect()
+    }
 }
 
 /// The directory being built.
 pub struct Stage<'a> {
     disk: &'a dyn Disk,
     output: PathBuf,
-    fingerprint: Sha256Hex,
-    finished: BTreeMap<String, Written>,
+    /// The journal, and where its next record goes.
+    journal: Box<dyn WriteFile + 'a>,
+    journal_bytes: u64,
+}
+
+/// What a stage is for.
+pub struct StageInputs<'a> {
+    /// The finished directory.
+    pub output: &'a Path,
+    /// Of the plan and its source.
+    pub fingerprint: &'a Sha256Hex,
+    /// The planned files.
+    pub files: &'a [PlannedFile],
+    /// What is transferred.
+    pub transfer: &'a Transfer,
 }
 
 impl<'a> Stage<'a> {
-    /// Finds what an earlier run left, or starts anew. Finished files are hashed again; what does not match is written again.
+    /// Finds what an earlier run left, or starts anew. Ranges that are said to have landed are read and compared; what does not match
+    /// counts as not landed. `progress` is told of the bytes compared.
     pub fn open(
         disk: &'a dyn Disk,
-        output: &Path,
-        fingerprint: Sha256Hex,
-        stride: u64,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Stage<'a>, InstallError> {
-        let mut stage = Stage {
-            disk,
-            output: output.to_owned(),
-            fingerprint,
-            finished: BTreeMap::new(),
-        };
-        let is_ours = disk.exists(&stage.journal());
-        if is_ours {
-            stage.restore_swapped()?;
+        inputs: &StageInputs<'_>,
+        progress: &mut dyn FnMut(u64) -> Result<(), InstallError>,
+    ) -> Result<(Stage<'a>, Landed), InstallError> {
+        let output = inputs.output;
+        if disk.exists(&journal_of(output)) {
+            restore_swapped(disk, output)?;
         }
-        for dir in [stage.partial(), stage.old(), output.to_owned()] {
+        for dir in [partial_of(output), old_of(output), output.to_owned()] {
             check_replaceable(disk, &dir)?;
         }
-        if disk.exists(&stage.old()) && disk.exists(output) {
+        if disk.is_link(&partial_of(output)) {
+            return Err(in_the_way(&partial_of(output), "is a link"));
+        }
+        refuse_links(disk, &partial_of(output))?;
+        if disk.exists(&old_of(output)) && disk.exists(output) {
             return Err(in_the_way(
-                &stage.old(),
+                &old_of(output),
                 "is in the way of the old model, which is moved there",
             ));
         }
-        let journal = stage
-            .read_journal()?
-            .filter(|_| disk.exists(&stage.partial()));
-        match journal {
-            Some(journal) => stage.trust(journal, stride, progress)?,
+        let mut landed = Landed::nothing(inputs.transfer);
+        match claims(disk, inputs)? {
+            Some(records) => {
+                for record in &records {
+                    landed.add(inputs.transfer, record);
+                }
+                compare(disk, inputs, &mut landed, progress)?;
+            }
             None => {
-                disk.remove_dir_all(&stage.partial())?;
-                disk.remove_file(&stage.journal())?;
+                disk.remove_dir_all(&partial_of(output))?;
+                disk.remove_file(&journal_of(output))?;
             }
         }
-        stage.make_folders()?;
-        Ok(stage)
-    }
-
-    /// Makes the folders of the partial directory, and makes their names and those of the folders above them durable.
-    fn make_folders(&self) -> Result<(), InstallError> {
-        let partial = self.partial();
-        let new: Vec<&Path> = partial
-            .ancestors()
-            .skip(1)
-            .take_while(|dir| *dir != Path::new("") && !self.disk.exists(dir))
-            .collect();
-        for dir in ["", paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
-            self.disk.create_dir_all(&partial.join(dir))?;
-        }
-        // What the partial directory holds is made durable file by file.
-        self.disk.sync_dir(parent(&partial))?;
-        for dir in new {
-            self.disk.sync_dir(parent(dir))?;
-        }
-        Ok(())
+        make_folders(disk, output)?;
+        let (journal, journal_bytes) = write_journal(disk, inputs, &landed)?;
+        let stage = Stage {
+            disk,
+            output: output.to_owned(),
+            journal,
+            journal_bytes,
+        };
+        Ok((stage, landed))
     }
 
     /// Where a file of the directory is being built.
     pub fn path(&self, file: &str) -> PathBuf {
-        self.partial().join(file)
+        partial_of(&self.output).join(file)
     }
 
-    /// A file that is finished already.
-    pub fn finished(&self, file: &str) -> Option<&Written> {
-        self.finished.get(file)
-    }
-
-    /// Bytes of the files that are finished.
-    pub fn finished_bytes(&self) -> u64 {
-        self.finished
-            .values()
-            .map(|written| written.record.size)
-            .sum()
-    }
-
-    /// Notes that a file, whose bytes are durable, is finished.
-    pub fn finish(&mut self, file: &str, written: Written) -> Result<(), InstallError> {
-        if let Some(dir) = self.path(file).parent() {
-            self.disk.sync_dir(dir)?;
+    /// Makes the names of all files durable, so that what is recorded of them can be found again.
+    pub fn sync_names(&self) -> Result<(), InstallError> {
+        for dir in FOLDERS {
+            self.disk.sync_dir(&self.path(dir))?;
         }
-        self.finished.insert(file.to_owned(), written);
-        let journal = Journal {
-            version: JOURNAL_VERSION,
-            fingerprint: self.fingerprint.to_string(),
-            files: self
-                .finished
-                .iter()
-                .map(|(name, written)| {
-                    let entry = JournalEntry {
-                        size: written.record.size,
-                        sha256: written.record.sha256.to_string(),
-                        sums: written.sums.clone(),
-                    };
-                    (name.clone(), entry)
-                })
-                .collect(),
-        };
-        let bytes = serde_json::to_vec(&journal).expect("a journal is plain data");
-        let new = with_suffix(&self.output, ".journal.new");
-        write_whole(self.disk, &new, &bytes)?;
-        self.disk.rename(&new, &self.journal())?;
-        self.disk.sync_dir(parent(&self.output))?;
+        Ok(())
+    }
+
+    /// Notes that ranges, whose bytes are durable, have landed.
+    pub fn record(&mut self, records: &[Record]) -> Result<(), InstallError> {
+        let mut bytes = Vec::new();
+        journal::encode(records, &mut bytes);
+        for part in bytes.chunks(BUFFER_BYTES) {
+            self.journal.write_at(self.journal_bytes, part)?;
+            self.journal_bytes += part.len() as u64;
+        }
+        self.journal.sync()?;
         Ok(())
     }
 
@@ -163,105 +168,216 @@ impl<'a> Stage<'a> {
 
     /// Puts the finished directory in the output's place; an older one is moved aside first and removed last.
     pub fn promote(self) -> Result<(), InstallError> {
-        let old = self.old();
+        let old = old_of(&self.output);
         if self.disk.exists(&self.output) {
             self.disk.rename(&self.output, &old)?;
         }
-        self.disk.rename(&self.partial(), &self.output)?;
+        self.disk.rename(&partial_of(&self.output), &self.output)?;
         self.disk.sync_dir(parent(&self.output))?;
         self.disk.remove_dir_all(&old)?;
         self.disk.sync_dir(parent(&self.output))?;
-        self.disk.remove_file(&self.journal())?;
+        // Where an open file cannot be removed, it has to be closed first.
+        drop(self.journal);
+        self.disk.remove_file(&journal_of(&self.output))?;
         self.disk.sync_dir(parent(&self.output))?;
         Ok(())
     }
+}
 
-    /// A swap that was cut short left the old directory aside: put it back, so that there is a whole one while this run works.
-    fn restore_swapped(&self) -> Result<(), InstallError> {
-        let old = self.old();
-        if !self.disk.exists(&old) {
-            return Ok(());
-        }
-        if self.disk.exists(&self.output) {
-            self.disk.remove_dir_all(&old)?;
-        } else {
-            self.disk.rename(&old, &self.output)?;
-        }
-        self.disk.sync_dir(parent(&self.output))?;
-        Ok(())
+/// The folders of a model directory.
+const FOLDERS: [&str; 3] = ["", paths::EXPERTS_DIR, paths::TOKENIZER_DIR];
+
+/// Makes the folders of the partial directory, and makes their names and those of the folders above them durable.
+fn make_folders(disk: &dyn Disk, output: &Path) -> Result<(), InstallError> {
+    let partial = partial_of(output);
+    let new: Vec<&Path> = partial
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| *dir != Path::new("") && !disk.exists(dir))
+        .collect();
+    for dir in FOLDERS {
+        disk.create_dir_all(&partial.join(dir))?;
     }
+    // What the partial directory holds is made durable when the first ranges are recorded.
+    disk.sync_dir(parent(&partial))?;
+    for dir in new {
+        disk.sync_dir(parent(dir))?;
+    }
+    Ok(())
+}
 
-    fn read_journal(&self) -> Result<Option<Journal>, InstallError> {
-        let path = self.journal();
-        let Some(len) = self
-            .disk
-            .file_len(&path)?
-            .filter(|&len| len <= MAX_JOURNAL_BYTES)
-        else {
+/// Replaces the journal by one that has these ranges.
+fn write_journal<'a>(
+    disk: &'a dyn Disk,
+    inputs: &StageInputs<'_>,
+    landed: &Landed,
+) -> Result<(Box<dyn WriteFile + 'a>, u64), InstallError> {
+    let mut bytes = journal::header(inputs.fingerprint);
+    journal::encode(&landed.records(inputs.transfer), &mut bytes);
+    let new = with_suffix(inputs.output, ".journal.new");
+    write_whole(disk, &new, &bytes)?;
+    disk.rename(&new, &journal_of(inputs.output))?;
+    disk.sync_dir(parent(inputs.output))?;
+    let file = disk.open_write(&journal_of(inputs.output))?;
+    Ok((file, bytes.len() as u64))
+}
+
+/// A swap that was cut short left the old directory aside: put it back, so that there is a whole one while this run works.
+fn restore_swapped(disk: &dyn Disk, output: &Path) -> Result<(), InstallError> {
+    let old = old_of(output);
+    if !disk.exists(&old) {
+        return Ok(());
+    }
+    if disk.exists(output) {
+        disk.remove_dir_all(&old)?;
+    } else {
+        disk.rename(&old, output)?;
+    }
+    disk.sync_dir(parent(output))?;
+    Ok(())
+}
+
+/// What the journal of an earlier run says about this plan; `None` without one, or where it is of another plan. Nothing is
+/// compared yet.
+pub fn claims(
+    disk: &dyn Disk,
+    inputs: &StageInputs<'_>,
+) -> Result<Option<Vec<Record>>, InstallError> {
+    let path = journal_of(inputs.output);
+    let len = disk.file_len(&path)?.unwrap_or(0);
+    if !disk.exists(&partial_of(inputs.output)) || len > journal::MAX_BYTES {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; len as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        let end = bytes.len().min(done + BUFFER_BYTES);
+        let n = disk.read_at(&path, done as u64, &mut bytes[done..end])?;
+        if n == 0 {
             return Ok(None);
-        };
-        let mut bytes = vec![0; len as usize];
-        let mut done = 0;
-        while done < bytes.len() {
-            let end = bytes.len().min(done + BUFFER_BYTES);
-            let n = self
-                .disk
-                .read_at(&path, done as u64, &mut bytes[done..end])?;
-            if n == 0 {
-                return Ok(None);
-            }
-            done += n;
         }
-        // A journal that cannot be read, or is of another checkpoint, is as good as none.
-        let journal: Option<Journal> = serde_json::from_slice(&bytes).ok();
-        Ok(journal.filter(|journal| {
-            journal.version == JOURNAL_VERSION
-                && journal.fingerprint == self.fingerprint.to_string()
-        }))
+        done += n;
     }
+    Ok(journal::decode(&bytes, inputs.fingerprint, inputs.transfer))
+}
 
-    fn trust(
-        &mut self,
-        journal: Journal,
-        stride: u64,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(), InstallError> {
-        for (name, entry) in journal.files {
-            let Ok(sha256) = entry.sha256.parse::<Sha256Hex>() else {
-                continue;
-            };
-            if paths::check_path(&name).is_err()
-                || self.disk.file_len(&self.path(&name))? != Some(entry.size)
-            {
+/// Reads every segment that is said to have landed, file by file, and strikes the ranges whose bytes are others.
+fn compare(
+    disk: &dyn Disk,
+    inputs: &StageInputs<'_>,
+    landed: &mut Landed,
+    progress: &mut dyn FnMut(u64) -> Result<(), InstallError>,
+) -> Result<(), InstallError> {
+    let transfer = inputs.transfer;
+    let mut range_of = vec![0; transfer.segments.len()];
+    for (i, range) in transfer.ranges.iter().enumerate() {
+        range_of[range.segments.clone()].fill(i);
+    }
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let by_file = transfer.segments_by_file(inputs.files.len());
+    for (file, segments) in inputs.files.iter().zip(&by_file) {
+        let path = partial_of(inputs.output).join(&file.path);
+        let exists = disk.file_len(&path)?.is_some();
+        for &i in segments {
+            if !landed.ranges[range_of[i]] {
                 continue;
             }
-            let claimed = Written {
-                record: FileRecord {
-                    size: entry.size,
-                    sha256,
-                },
-                sums: entry.sums,
+            let segment = &transfer.segments[i];
+            let digest = match exists {
+                true => digest_at(disk, &path, segment, &mut buffer)?,
+                false => None,
             };
-            let stride = (!claimed.sums.is_empty()).then_some(stride);
-            let actual = hash_file(self.disk, &self.path(&name), stride, progress)?;
-            if actual == claimed {
-                self.finished.insert(name, actual);
+            progress(segment.len)?;
+            if digest != Some(landed.digests[i]) {
+                landed.ranges[range_of[i]] = false;
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn partial(&self) -> PathBuf {
-        with_suffix(&self.output, ".partial")
+/// The digest of a segment as it is on the disk; `None` where the file ends before it.
+fn digest_at(
+    disk: &dyn Disk,
+    path: &Path,
+    segment: &Segment,
+    buffer: &mut [u8],
+) -> Result<Option<u64>, InstallError> {
+    let mut hash = Xxh3::new();
+    let mut done = 0;
+    while done < segment.len {
+        let n = (segment.len - done).min(buffer.len() as u64) as usize;
+        if disk.read_at(path, segment.at + done, &mut buffer[..n])? < n {
+            return Ok(None);
+        }
+        hash.update(&buffer[..n]);
+        done += n as u64;
     }
+    Ok(Some(hash.take()))
+}
 
-    fn journal(&self) -> PathBuf {
-        with_suffix(&self.output, ".journal")
+/// Turns a finished directory into an unfinished one in which these ranges have landed. A power cut leaves the one or the other.
+pub fn reopen(
+    disk: &dyn Disk,
+    inputs: &StageInputs<'_>,
+    landed: &Landed,
+) -> Result<(), InstallError> {
+    let (output, partial) = (inputs.output, partial_of(inputs.output));
+    if disk.exists(&partial) {
+        return Err(in_the_way(&partial, "is in the way of the repair"));
     }
+    drop(write_journal(disk, inputs, landed)?);
+    disk.rename(output, &partial)?;
+    disk.sync_dir(parent(output))?;
+    Ok(())
+}
 
-    fn old(&self) -> PathBuf {
-        with_suffix(&self.output, ".old")
+/// Removes what an installation of `output` left when it was cut short, and says whether there was anything.
+///
+/// # Errors
+/// [`InstallError::NotAModel`] if it holds anything else; those of the disk.
+pub fn discard(disk: &dyn Disk, output: &Path) -> Result<bool, InstallError> {
+    let (partial, journal) = (partial_of(output), journal_of(output));
+    let was_there = was_cut_short(disk, output);
+    if disk.exists(&journal) {
+        restore_swapped(disk, output)?;
     }
+    check_replaceable(disk, &partial)?;
+    disk.remove_dir_all(&partial)?;
+    disk.remove_file(&with_suffix(output, ".journal.new"))?;
+    disk.remove_file(&journal)?;
+    if was_there {
+        disk.sync_dir(parent(output))?;
+    }
+    Ok(was_there)
+}
+
+/// Removes a model and what belongs to it.
+///
+/// # Errors
+/// [`InstallError::NotAModel`] if there is anything in it that is no part of a model; those of the disk.
+pub fn remove(disk: &dyn Disk, output: &Path) -> Result<(), InstallError> {
+    check_replaceable(disk, output)?;
+    discard(disk, output)?;
+    // Without its manifest it is no model any more, whatever happens then.
+    disk.remove_file(&output.join(paths::MANIFEST))?;
+    disk.remove_dir_all(output)?;
+    if disk.exists(parent(output)) {
+        disk.sync_dir(parent(output))?;
+    }
+    Ok(())
+}
+
+fn partial_of(output: &Path) -> PathBuf {
+    with_suffix(output, ".partial")
+}
+
+fn journal_of(output: &Path) -> PathBuf {
+    with_suffix(output, ".journal")
+}
+
+fn old_of(output: &Path) -> PathBuf {
+    with_suffix(output, ".old")
 }
 
 /// What a model directory has at its top.
@@ -315,19 +431,12 @@ pub fn was_cut_short(disk: &dyn Disk, output: &Path) -> bool {
         .any(|suffix| disk.exists(&with_suffix(output, suffix)))
 }
 
-/// Bytes that an earlier run left for `output`, which need not be written or will be replaced.
-pub fn partial_bytes(disk: &dyn Disk, output: &Path, files: &[PlannedFile]) -> u64 {
-    let partial = with_suffix(output, ".partial");
-    files
-        .iter()
-        .filter_map(|file| disk.file_len(&partial.join(&file.path)).ok().flatten())
-        .sum()
-}
-
 fn write_whole(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), InstallError> {
     let mut file = disk.create(path)?;
+    let mut at = 0;
     for part in bytes.chunks(BUFFER_BYTES) {
-        file.write_all(part)?;
+        file.write_at(at, part)?;
+        at += part.len() as u64;
     }
     file.sync()?;
     Ok(())

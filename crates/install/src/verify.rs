@@ -1,14 +1,14 @@
 //! Compares every byte of a model directory with what was recorded when it was installed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ouzel_format::{
     Checksums, FileRecord, FormatError, LayerLayout, Layout, Manifest, Receipt, Sha256Hex, paths,
 };
 use ouzel_storage::{Disk, Sha256};
 
-use crate::copy::{BUFFER_BYTES, hash_file};
-use crate::{Event, InstallError, stage};
+use crate::hash::{BUFFER_BYTES, hash_file};
+use crate::{Event, InstallError, Phase, stage};
 
 /// What was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,21 +23,71 @@ pub struct Verified {
     pub has_checksums: bool,
     /// Whether the manifest could itself be compared: without `verified-install.json` nothing says what it was.
     pub has_receipt: bool,
+    /// Everything that is not as it was installed; empty for a good model.
+    pub damages: Vec<Damage>,
+}
+
+/// A file, or an expert in it, that differs from what was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// What was compared.
+    pub what: &'static str,
+    /// The recorded value.
+    pub expected: String,
+    /// The value found.
+    pub actual: String,
+}
+
+impl From<Damage> for InstallError {
+    fn from(damage: Damage) -> InstallError {
+        let Damage {
+            path,
+            what,
+            expected,
+            actual,
+        } = damage;
+        InstallError::Damaged {
+            path,
+            what,
+            expected,
+            actual,
+        }
+    }
 }
 
 /// The largest small file read whole here; `format` has finer limits of its own.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
 
-/// Hashes every file that the manifest lists, every expert that has a checksum, and the manifest itself where there is a receipt.
+/// The same as [`find_damage`], for those who need a good model.
 ///
 /// # Errors
-/// [`InstallError::NotAModel`], [`InstallError::Broken`], and [`InstallError::Damaged`] for the first file that differs.
+/// Its own, and [`InstallError::Damaged`] for the first damage.
 pub fn verify_dir(
     disk: &dyn Disk,
     dir: &Path,
     events: &mut dyn FnMut(Event),
 ) -> Result<Verified, InstallError> {
+    let verified = find_damage(disk, dir, events)?;
+    match verified.damages.first() {
+        Some(damage) => Err(damage.clone().into()),
+        None => Ok(verified),
+    }
+}
+
+/// Hashes every file that the manifest lists, every expert that has a checksum, and the manifest itself where there is a receipt.
+///
+/// # Errors
+/// [`InstallError::NotAModel`], [`InstallError::Broken`] and [`InstallError::Damaged`] where the files that say what the others are
+/// cannot be used.
+pub fn find_damage(
+    disk: &dyn Disk,
+    dir: &Path,
+    events: &mut dyn FnMut(Event),
+) -> Result<Verified, InstallError> {
     let (manifest, has_receipt) = manifest(disk, dir)?;
+    refuse_links(disk, dir)?;
     let layout = required(disk, dir, paths::LAYOUT, Layout::parse)?;
     manifest
         .check_layout(&layout)
@@ -46,19 +96,22 @@ pub fn verify_dir(
         true => Some(required(disk, dir, paths::CHECKSUMS, Checksums::parse)?),
         false => None,
     };
-    events(Event::Plan {
+    events(Event::Begins {
+        phase: Phase::Verifying,
         total_bytes: manifest.files.values().map(|record| record.size).sum(),
         done_bytes: 0,
     });
+    let mut damages = Vec::new();
     for (name, record) in &manifest.files {
         let layer = layout
             .layers
             .iter()
             .find(|layer| paths::in_experts_dir(&layer.file) == *name);
         let experts = layer.zip(checksums.as_ref());
-        verify_file(disk, &dir.join(name), record, experts, &mut |bytes| {
-            events(Event::Wrote { bytes })
+        let found = verify_file(disk, &dir.join(name), record, experts, &mut |bytes| {
+            events(Event::Advances { bytes })
         })?;
+        damages.extend(found);
     }
     Ok(Verified {
         model_id: manifest.model_id.clone(),
@@ -66,11 +119,35 @@ pub fn verify_dir(
         bytes: manifest.files.values().map(|record| record.size).sum(),
         has_checksums: checksums.is_some(),
         has_receipt,
+        damages,
     })
 }
 
+/// What is read has to be what was checked: nothing in a model leads elsewhere. The directory itself may be a link.
+///
+/// # Errors
+/// [`InstallError::NotAModel`] names the link.
+pub fn refuse_links(disk: &dyn Disk, dir: &Path) -> Result<(), InstallError> {
+    for folder in ["", paths::EXPERTS_DIR, paths::TOKENIZER_DIR] {
+        let folder = dir.join(folder);
+        for name in disk.names(&folder)?.unwrap_or_default() {
+            let path = folder.join(name);
+            if disk.is_link(&path) {
+                return Err(InstallError::NotAModel {
+                    dir: dir.to_owned(),
+                    reason: format!(
+                        "{} is a link, and a model has none; copy what it leads to",
+                        path.display()
+                    ),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The manifest, itself compared with the receipt where there is one, and whether there is.
-fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), InstallError> {
+pub fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), InstallError> {
     let Some(bytes) = read_small(disk, &dir.join(paths::MANIFEST))? else {
         let reason = if stage::was_cut_short(disk, dir) {
             "its installation was cut short; run the same installation again, and it goes on where it stopped"
@@ -117,42 +194,56 @@ fn verify_file(
     record: &FileRecord,
     experts: Option<(&LayerLayout, &Checksums)>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), InstallError> {
-    let damaged = |what, expected: String, actual: String| {
-        Err(InstallError::Damaged {
-            path: path.to_owned(),
-            what,
-            expected,
-            actual,
-        })
+) -> Result<Vec<Damage>, InstallError> {
+    let damage = |what, expected: String, actual: String| Damage {
+        path: path.to_owned(),
+        what,
+        expected,
+        actual,
     };
     match disk.file_len(path)? {
         Some(size) if size == record.size => {}
-        Some(size) => return damaged("size in bytes", record.size.to_string(), size.to_string()),
+        Some(size) => {
+            let (expected, actual) = (record.size.to_string(), size.to_string());
+            return Ok(vec![damage("size in bytes", expected, actual)]);
+        }
         None => {
             let expected = format!("{} bytes", record.size);
-            return damaged("a file of the manifest", expected, "none".to_owned());
+            let none = "none".to_owned();
+            return Ok(vec![damage("a file of the manifest", expected, none)]);
         }
     }
     let stride = experts.map(|(_, sums)| sums.stride);
-    let actual = hash_file(disk, path, stride, progress)?;
+    let actual = hash_file(disk, path, stride, &mut std::iter::empty(), &mut |bytes| {
+        progress(bytes);
+        Ok(())
+    })?;
+    let mut damages = Vec::new();
     if let Some((layer, sums)) = experts {
-        for (expert, &sum) in (0..).zip(&actual.sums) {
+        for (expert, &sum) in (0..).zip(&actual.strides) {
             let expected = sums.get(layer.layer, expert);
             if sum != expected {
                 let expected = format!("{expected:016x} for expert {expert}");
-                return damaged("an expert's checksum", expected, format!("{sum:016x}"));
+                damages.push(damage(
+                    "an expert's checksum",
+                    expected,
+                    format!("{sum:016x}"),
+                ));
             }
         }
     }
-    if actual.record.sha256 != record.sha256 {
+    if damages.is_empty() && actual.record.sha256 != record.sha256 {
         let expected = record.sha256.to_string();
-        return damaged("SHA-256", expected, actual.record.sha256.to_string());
+        damages.push(damage(
+            "SHA-256",
+            expected,
+            actual.record.sha256.to_string(),
+        ));
     }
-    Ok(())
+    Ok(damages)
 }
 
-fn required<T>(
+pub fn required<T>(
     disk: &dyn Disk,
     dir: &Path,
     name: &str,

@@ -2,15 +2,19 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use crate::{StorageError, sys};
 
-/// What an installation asks of a disk. Paths are as the system's; every error carries its path.
-pub trait Disk {
-    /// Makes `path` an empty file, whatever was there, and opens it for writing from its start to its end.
+/// What an installation asks of a disk. Paths are as the system's; every error carries its path. One thread writes; others may read
+/// what is finished meanwhile.
+pub trait Disk: Sync {
+    /// Makes `path` an empty file, whatever was there, and opens it for writing.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError>;
+
+    /// Opens `path` for writing and keeps what is in it; a file that is not there is made. A link in its place is refused.
+    fn open_write(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError>;
 
     /// Fills as much of `buf` from `offset` as the file has, and says how much.
     fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError>;
@@ -23,6 +27,11 @@ pub trait Disk {
 
     /// The names in a folder, in any order, or `None` if there is no folder at `path`.
     fn names(&self, path: &Path) -> Result<Option<Vec<OsString>>, StorageError>;
+
+    /// Whether `path` is a link, wherever it leads. A disk without links says no.
+    fn is_link(&self, _path: &Path) -> bool {
+        false
+    }
 
     /// Makes a folder and those above it.
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError>;
@@ -43,10 +52,14 @@ pub trait Disk {
     fn free_space(&self, path: &Path) -> Result<u64, StorageError>;
 }
 
-/// A file being written from its start to its end.
+/// A file being written, at any place. What no write reached before its end reads as zeros.
 pub trait WriteFile {
-    /// Appends all of `bytes`.
-    fn write_all(&mut self, bytes: &[u8]) -> Result<(), StorageError>;
+    /// Puts all of `bytes` at `offset`.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError>;
+
+    /// Lets the system begin to make everything written durable, and does not wait for it: what [`WriteFile::sync`] then waits for
+    /// is less. Only advice.
+    fn begin_sync(&mut self) {}
 
     /// Makes everything written durable.
     fn sync(&mut self) -> Result<(), StorageError>;
@@ -56,17 +69,19 @@ pub trait WriteFile {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-struct OsFile<'a> {
+struct OsFile {
     file: File,
     path: std::path::PathBuf,
-    _disk: std::marker::PhantomData<&'a OsDisk>,
 }
 
-impl WriteFile for OsFile<'_> {
-    fn write_all(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
-        self.file
-            .write_all(bytes)
+impl WriteFile for OsFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        sys::write_all_at(&self.file, bytes, offset)
             .map_err(|source| StorageError::io("writing", &self.path, source))
+    }
+
+    fn begin_sync(&mut self) {
+        sys::begin_sync(&self.file);
     }
 
     fn sync(&mut self) -> Result<(), StorageError> {
@@ -76,19 +91,25 @@ impl WriteFile for OsFile<'_> {
     }
 }
 
-impl Disk for OsDisk {
-    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
+impl OsDisk {
+    fn open(path: &Path, options: &mut OpenOptions) -> Result<Box<dyn WriteFile>, StorageError> {
+        let file = sys::without_links(options.write(true).create(true))
             .open(path)
             .map_err(|source| StorageError::io("creating", path, source))?;
         Ok(Box::new(OsFile {
             file,
             path: path.to_owned(),
-            _disk: std::marker::PhantomData,
         }))
+    }
+}
+
+impl Disk for OsDisk {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
+        OsDisk::open(path, OpenOptions::new().truncate(true))
+    }
+
+    fn open_write(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
+        OsDisk::open(path, OpenOptions::new().truncate(false))
     }
 
     fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError> {
@@ -135,6 +156,10 @@ impl Disk for OsDisk {
             Err(error) if !path.is_dir() || error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StorageError::io("listing", path, source)),
         }
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        path.is_symlink()
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {

@@ -9,6 +9,7 @@ pub mod counting;
 mod disk;
 mod error;
 mod hash;
+mod links;
 mod lock;
 mod map;
 mod memory;
@@ -23,14 +24,20 @@ pub use aligned::AlignedBuf;
 pub use disk::{Disk, OsDisk, WriteFile};
 pub use error::StorageError;
 pub use hash::{Sha256, Xxh3, xxh3_64};
+pub use links::find_link;
 pub use lock::DirLock;
 pub use map::Mmap;
-pub use memory::{free_memory, peak_memory};
+pub use memory::{free_memory, peak_memory, resident_memory_of};
 pub use positioned::{IoMode, PositionedFile, ReadMode};
 pub use region::Region;
 pub use stream::StreamWriter;
 
 use std::path::Path;
+
+/// Lets other threads have the processor before this one, from now on, where the system knows such a thing.
+pub fn give_way() {
+    sys::give_way();
+}
 
 /// Bytes that an unprivileged user may still write to the file system of `path`.
 ///

@@ -11,3 +11,8 @@ pub fn free_memory() -> Option<u64> {
 pub fn peak_memory() -> Option<u64> {
     sys::peak_memory()
 }
+
+/// The bytes that another process holds now, resident or swapped out; `None` where the system does not say.
+pub fn resident_memory_of(pid: u32) -> Option<u64> {
+    sys::resident_memory_of(pid)
+}

@@ -2,14 +2,16 @@
 //! never made durable. A test runs the same work for every n and looks at what is left.
 //!
 //! What a power cut may take is what POSIX allows: of each folder, every change of names since it was last made durable, the last
-//! ones first; of each file, the bytes written since it was last made durable, of which any number may be left, as zeros
-//! too; and a file that was emptied to be written anew may have its old bytes back.
+//! ones first; of each file, the writes since it was last made durable, each of which may be left in part, as zeros, or not at all,
+//! whatever became of the others; and a file that was emptied to be written anew may have its old bytes back.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Disk, StorageError, WriteFile};
 
@@ -59,10 +61,56 @@ impl Folder {
 #[derive(Clone, Debug, Default)]
 struct Contents {
     bytes: Vec<u8>,
-    /// Bytes that survive a power cut for certain.
-    durable: usize,
+    /// What survives a power cut for certain.
+    durable: Vec<u8>,
+    /// Where it was written since.
+    pending: Vec<Range<usize>>,
     /// The durable bytes from before the file was emptied, which a power cut may bring back.
     before: Option<Vec<u8>>,
+}
+
+impl Contents {
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        put(&mut self.bytes, at, bytes);
+        self.pending.push(at..at + bytes.len());
+    }
+
+    fn sync(&mut self) {
+        for range in std::mem::take(&mut self.pending) {
+            put(&mut self.durable, range.start, &self.bytes[range]);
+        }
+        self.before = None;
+    }
+
+    /// Loses what a power cut may take.
+    fn cut(&mut self, random: &mut SplitMix) {
+        let mut left = std::mem::take(&mut self.durable);
+        for range in std::mem::take(&mut self.pending) {
+            let some = range.start..range.start + random.below(range.len() + 1);
+            match random.below(5) {
+                0 => {}
+                1 => put(&mut left, some.start, &vec![0; some.len()]),
+                2 | 3 => put(&mut left, some.start, &self.bytes[some]),
+                _ => put(&mut left, range.start, &self.bytes[range]),
+            }
+        }
+        if let Some(before) = self.before.take()
+            && random.below(2) == 0
+        {
+            left = before;
+        }
+        self.durable.clone_from(&left);
+        self.bytes = left;
+    }
+}
+
+/// Writes into bytes that grow, with zeros before what is written beyond their end.
+fn put(target: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    target.resize(target.len().max(at + bytes.len()), 0);
+    target[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +162,15 @@ impl State {
         self.nodes.len() - 1
     }
 
+    fn add_file(&mut self, path: &Path) -> Result<usize, StorageError> {
+        let id = self.add(Node::File(Contents::default()));
+        let Some(folder) = self.folder_of(path) else {
+            return Err(refused("creating", path, io::ErrorKind::NotFound));
+        };
+        folder.change(Change::Add(file_name(path), id));
+        Ok(id)
+    }
+
     /// Calls `f` with every file below a node and its path from there.
     fn each_file(&self, id: usize, path: &Path, f: &mut dyn FnMut(&Path, &Contents)) {
         match &self.nodes[id] {
@@ -144,12 +201,12 @@ enum Fault {
 /// A disk in memory.
 #[derive(Debug)]
 pub struct SimDisk {
-    state: RefCell<State>,
+    state: Mutex<State>,
     fault: Option<Fault>,
     capacity: Option<u64>,
-    n_changes: Cell<u64>,
-    largest_write: Cell<usize>,
-    largest_read: Cell<usize>,
+    n_changes: AtomicU64,
+    largest_write: AtomicUsize,
+    largest_read: AtomicUsize,
 }
 
 impl Default for SimDisk {
@@ -166,18 +223,18 @@ impl SimDisk {
 
     fn holding(nodes: Vec<Node>) -> SimDisk {
         SimDisk {
-            state: RefCell::new(State { nodes }),
+            state: Mutex::new(State { nodes }),
             fault: None,
             capacity: None,
-            n_changes: Cell::new(0),
-            largest_write: Cell::new(0),
-            largest_read: Cell::new(0),
+            n_changes: AtomicU64::new(0),
+            largest_write: AtomicUsize::new(0),
+            largest_read: AtomicUsize::new(0),
         }
     }
 
     /// The same contents on a disk that dies at its `n`th change from now, counted from 0: that change and every later operation fails.
     pub fn dying_at(self, n: u64) -> SimDisk {
-        self.n_changes.set(0);
+        self.n_changes.store(0, Ordering::Relaxed);
         SimDisk {
             fault: Some(Fault::DiesAt(n)),
             ..self
@@ -186,7 +243,7 @@ impl SimDisk {
 
     /// The same contents on a disk whose `n`th change from now fails, and no other.
     pub fn failing_at(self, n: u64) -> SimDisk {
-        self.n_changes.set(0);
+        self.n_changes.store(0, Ordering::Relaxed);
         SimDisk {
             fault: Some(Fault::FailsAt(n)),
             ..self
@@ -204,7 +261,7 @@ impl SimDisk {
     /// What is left after a power cut, on a healthy disk; `seed` decides what was lost of what was not durable.
     pub fn after_power_cut(&self, seed: u64) -> SimDisk {
         let mut random = SplitMix(seed);
-        let mut nodes = self.state.borrow().nodes.clone();
+        let mut nodes = self.state().nodes.clone();
         for node in &mut nodes {
             match node {
                 Node::Folder(folder) => {
@@ -216,19 +273,7 @@ impl SimDisk {
                     folder.durable = names.clone();
                     folder.names = names;
                 }
-                Node::File(file) => {
-                    let left = file.durable + random.below(file.bytes.len() - file.durable + 1);
-                    file.bytes.truncate(left);
-                    if random.below(2) == 0 {
-                        file.bytes[file.durable..].fill(0);
-                    }
-                    if let Some(before) = file.before.take()
-                        && random.below(2) == 0
-                    {
-                        file.bytes = before;
-                    }
-                    file.durable = file.bytes.len();
-                }
+                Node::File(file) => file.cut(&mut random),
             }
         }
         SimDisk::holding(nodes)
@@ -236,22 +281,22 @@ impl SimDisk {
 
     /// Changes made so far.
     pub fn n_changes(&self) -> u64 {
-        self.n_changes.get()
+        self.n_changes.load(Ordering::Relaxed)
     }
 
     /// The largest single write, in bytes.
     pub fn largest_write(&self) -> usize {
-        self.largest_write.get()
+        self.largest_write.load(Ordering::Relaxed)
     }
 
     /// The largest single read, in bytes.
     pub fn largest_read(&self) -> usize {
-        self.largest_read.get()
+        self.largest_read.load(Ordering::Relaxed)
     }
 
     /// Every file below `dir` with its bytes, by path relative to it.
     pub fn files_below(&self, dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-        let state = self.state.borrow();
+        let state = self.state();
         let mut files = BTreeMap::new();
         if let Some(id) = state.find(dir) {
             state.each_file(id, Path::new(""), &mut |path, contents| {
@@ -266,24 +311,38 @@ impl SimDisk {
     /// # Panics
     /// If there is no such file or byte.
     pub fn flip_bit(&self, path: &Path, byte: usize) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         let id = state
             .find(path)
             .unwrap_or_else(|| panic!("no file {}", path.display()));
         state.contents(id).bytes[byte] ^= 1;
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A test that panicked meanwhile is lost already.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened(&self, path: &Path, id: usize) -> Box<dyn WriteFile + '_> {
+        Box::new(SimFile {
+            disk: self,
+            path: path.to_owned(),
+            id,
+        })
+    }
+
     fn alive(&self, path: &Path) -> Result<(), StorageError> {
         match self.fault {
-            Some(Fault::DiesAt(n)) if self.n_changes.get() > n => Err(failed(path)),
+            Some(Fault::DiesAt(n)) if self.n_changes.load(Ordering::Relaxed) > n => {
+                Err(failed(path))
+            }
             _ => Ok(()),
         }
     }
 
     /// Counts a change, which fails if it is the one that is to fail.
     fn change(&self, path: &Path) -> Result<(), StorageError> {
-        let n = self.n_changes.get();
-        self.n_changes.set(n + 1);
+        let n = self.n_changes.fetch_add(1, Ordering::Relaxed);
         match self.fault {
             Some(Fault::DiesAt(at)) if n >= at => Err(failed(path)),
             Some(Fault::FailsAt(at)) if n == at => Err(failed(path)),
@@ -293,7 +352,7 @@ impl SimDisk {
 
     fn used(&self) -> u64 {
         let mut bytes = 0;
-        let state = self.state.borrow();
+        let state = self.state();
         state.each_file(0, Path::new(""), &mut |_, contents| {
             bytes += contents.bytes.len() as u64;
         });
@@ -324,14 +383,17 @@ struct SimFile<'a> {
 }
 
 impl WriteFile for SimFile<'_> {
-    fn write_all(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
-        let largest = self.disk.largest_write.get().max(bytes.len());
-        self.disk.largest_write.set(largest);
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        self.disk
+            .largest_write
+            .fetch_max(bytes.len(), Ordering::Relaxed);
         let outcome = self.disk.change(&self.path);
-        let room = self
-            .disk
-            .capacity
-            .map(|capacity| capacity.saturating_sub(self.disk.used()) as usize);
+        let room = self.disk.capacity.map(|capacity| {
+            let used = self.disk.used();
+            let mut state = self.disk.state();
+            let own = state.contents(self.id).bytes.len() as u64;
+            (capacity + own).saturating_sub(used + offset) as usize
+        });
         let (n, outcome) = match (outcome, room) {
             // A write that fails may have taken part of the bytes.
             (Err(error), _) => (bytes.len() / 2, Err(error)),
@@ -341,17 +403,15 @@ impl WriteFile for SimFile<'_> {
             ),
             (Ok(()), _) => (bytes.len(), Ok(())),
         };
-        let mut state = self.disk.state.borrow_mut();
-        state.contents(self.id).bytes.extend_from_slice(&bytes[..n]);
+        let mut state = self.disk.state();
+        state.contents(self.id).write(offset as usize, &bytes[..n]);
         outcome
     }
 
     fn sync(&mut self) -> Result<(), StorageError> {
         self.disk.change(&self.path)?;
-        let mut state = self.disk.state.borrow_mut();
-        let file = state.contents(self.id);
-        file.durable = file.bytes.len();
-        file.before = None;
+        let mut state = self.disk.state();
+        state.contents(self.id).sync();
         Ok(())
     }
 }
@@ -359,40 +419,41 @@ impl WriteFile for SimFile<'_> {
 impl Disk for SimDisk {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
         self.change(path)?;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         let id = match state.find(path) {
             Some(id) if matches!(state.nodes[id], Node::Folder(_)) => {
                 return Err(refused("creating", path, io::ErrorKind::IsADirectory));
             }
             Some(id) => {
                 let file = state.contents(id);
-                let mut before = std::mem::take(&mut file.bytes);
-                before.truncate(file.durable);
+                let before = std::mem::take(&mut file.durable);
                 file.before.get_or_insert(before);
-                file.durable = 0;
+                file.bytes.clear();
+                file.pending.clear();
                 id
             }
-            None => {
-                let id = state.add(Node::File(Contents::default()));
-                let Some(folder) = state.folder_of(path) else {
-                    return Err(refused("creating", path, io::ErrorKind::NotFound));
-                };
-                folder.change(Change::Add(file_name(path), id));
-                id
-            }
+            None => state.add_file(path)?,
         };
-        Ok(Box::new(SimFile {
-            disk: self,
-            path: path.to_owned(),
-            id,
-        }))
+        Ok(self.opened(path, id))
+    }
+
+    fn open_write(&self, path: &Path) -> Result<Box<dyn WriteFile + '_>, StorageError> {
+        self.change(path)?;
+        let mut state = self.state();
+        let id = match state.find(path) {
+            Some(id) if matches!(state.nodes[id], Node::Folder(_)) => {
+                return Err(refused("creating", path, io::ErrorKind::IsADirectory));
+            }
+            Some(id) => id,
+            None => state.add_file(path)?,
+        };
+        Ok(self.opened(path, id))
     }
 
     fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError> {
         self.alive(path)?;
-        self.largest_read
-            .set(self.largest_read.get().max(buf.len()));
-        let state = self.state.borrow();
+        self.largest_read.fetch_max(buf.len(), Ordering::Relaxed);
+        let state = self.state();
         let Some(file) = state.file(path) else {
             return Err(refused("reading", path, io::ErrorKind::NotFound));
         };
@@ -404,17 +465,17 @@ impl Disk for SimDisk {
 
     fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError> {
         self.alive(path)?;
-        let state = self.state.borrow();
+        let state = self.state();
         Ok(state.file(path).map(|file| file.bytes.len() as u64))
     }
 
     fn exists(&self, path: &Path) -> bool {
-        self.state.borrow().find(path).is_some()
+        self.state().find(path).is_some()
     }
 
     fn names(&self, path: &Path) -> Result<Option<Vec<OsString>>, StorageError> {
         self.alive(path)?;
-        let state = self.state.borrow();
+        let state = self.state();
         Ok(match state.find(path).map(|id| &state.nodes[id]) {
             Some(Node::Folder(folder)) => Some(folder.names.keys().cloned().collect()),
             Some(Node::File(_)) | None => None,
@@ -423,7 +484,7 @@ impl Disk for SimDisk {
 
     fn create_dir_all(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         let mut dir = PathBuf::new();
         for name in components(path) {
             dir.push(name);
@@ -442,7 +503,7 @@ impl Disk for SimDisk {
     fn rename(&self, from: &Path, to: &Path) -> Result<(), StorageError> {
         self.change(from)?;
         let refused = |kind| Err(refused("renaming", from, kind));
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         let Some(id) = state.find(from) else {
             return refused(io::ErrorKind::NotFound);
         };
@@ -460,7 +521,7 @@ impl Disk for SimDisk {
 
     fn remove_file(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         if state.file(path).is_some() {
             let folder = state.folder_of(path).expect("a file was found in it");
             folder.change(Change::Remove(file_name(path)));
@@ -472,7 +533,7 @@ impl Disk for SimDisk {
         // Files go one by one, each a change that may be the last.
         loop {
             self.change(path)?;
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state();
             let Some(id) = state.find(path) else {
                 return Ok(());
             };
@@ -488,7 +549,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, path: &Path) -> Result<(), StorageError> {
         self.change(path)?;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         let Some(id) = state.find(path) else {
             return Err(refused("making durable", path, io::ErrorKind::NotFound));
         };

@@ -6,11 +6,15 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub use unix::{Map, allocate, read_at, release, sync_dir};
+pub use unix::{
+    CAN_TELL_FILES_APART, Map, allocate, is_at, read_at, release, sync_dir, without_links,
+    write_all_at,
+};
 #[cfg(windows)]
 pub use windows::{
-    Map, allocate, drop_pages, free_memory, free_space, open_direct, open_direct_to_write,
-    peak_memory, read_at, release, sync_dir,
+    CAN_TELL_FILES_APART, Map, allocate, begin_sync, drop_pages, free_memory, free_space, give_way,
+    is_at, open_direct, open_direct_to_write, peak_memory, read_at, release, resident_memory_of,
+    sync_dir, without_links, write_all_at,
 };
 
 #[cfg(target_os = "linux")]
@@ -19,12 +23,14 @@ mod cgroup;
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    drop_pages, free_memory, free_space, open_direct, open_direct_to_write, peak_memory,
+    begin_sync, drop_pages, free_memory, free_space, give_way, open_direct, open_direct_to_write,
+    peak_memory, resident_memory_of,
 };
 
 #[cfg(target_os = "macos")]
 mod macos;
 #[cfg(target_os = "macos")]
 pub use macos::{
-    drop_pages, free_memory, free_space, open_direct, open_direct_to_write, peak_memory,
+    begin_sync, drop_pages, free_memory, free_space, give_way, open_direct, open_direct_to_write,
+    peak_memory, resident_memory_of,
 };

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_silent_or_a_wordy_standard_error_is_refused() {
-        let note = "ouzel: this is the bundled 47M dictionary model; `ouzel install --from DIR` brings the real one\n";
+        let note = "ouzel: this is the bundled 47M dictionary model; `ouzel install` brings the real one\n";
         let stats = "9 prompt tokens, 12 new; the model ended; decode 80.0 tokens/s\n";
         assert!(notes(&format!("{note}{stats}")).is_ok());
         for bad in [

@@ -6,6 +6,8 @@
 mod cross;
 mod demo;
 mod deps;
+#[cfg(unix)]
+mod install_speed;
 mod memory;
 mod metadata;
 mod neon;
@@ -33,6 +35,10 @@ cargo xtask COMMAND
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
   neon           the kernels' tests on an emulated aarch64
+  hub FOLDER [BYTES_PER_S]
+                 a model hub on loopback that serves a checkpoint; a synthetic one is made where there is none
+  install-speed FOLDER
+                 the network installer against a plain download of the same bytes; needs 6 GB (Linux, macOS)
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
                  --gguf writes the same for llama.cpp, with the tokenizer of FILE, its models/ggml-vocab-gemma-4.gguf
@@ -55,6 +61,10 @@ fn main() -> ExitCode {
         "notices" => no_arguments(rest).and_then(|()| notices::run()),
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
+        #[cfg(unix)]
+        "hub" => install_speed::serve(rest),
+        #[cfg(unix)]
+        "install-speed" => install_speed::run(rest),
         "synth" => synth::run(rest),
         "synth-check" => synth::check::run(rest),
         "memory" => memory::run(rest),

@@ -38,6 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ouzel-oracle", &["ouzel-format"]),
+    ("ouzel-hub", &["ouzel-format", "ouzel-storage"]),
     (
         "ouzel-xtask",
         &[
@@ -49,6 +50,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ouzel-kernels",
             "ouzel-tokenizer",
             "ouzel-oracle",
+            "ouzel-hub",
         ],
     ),
 ];
@@ -61,7 +63,15 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("directories", &["ouzel-cli"]),
     ("indicatif", &["ouzel-cli"]),
     ("rustyline", &["ouzel-cli"]),
+    ("hyper", &["ouzel-install"]),
+    ("hyper-util", &["ouzel-install"]),
+    ("http-body-util", &["ouzel-install"]),
     ("minijinja", &["ouzel-tokenizer"]),
+    ("rustls-graviola", &["ouzel-install"]),
+    ("socket2", &["ouzel-hub"]),
+    ("tokio", &["ouzel-install"]),
+    ("tokio-rustls", &["ouzel-install"]),
+    ("webpki-roots", &["ouzel-install"]),
     ("libc", &["ouzel-storage"]),
     ("rustix", &["ouzel-storage"]),
     ("windows-sys", &["ouzel-storage"]),
@@ -71,6 +81,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 const TESTS_ONLY: &[&str] = &[
     "ouzel-oracle",
     "criterion",
+    "ouzel-hub",
     "proptest",
     "tempfile",
     "tokenizers",

@@ -88,6 +88,7 @@ fn bench(args: &BenchArgs, quiet: bool) -> anyhow::Result<Bench> {
     if !quiet {
         report::before_loading(&model, &options, &args.session);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let limits = Limits {
         memory: budget.memory_bytes,
         threads: budget.threads,

@@ -41,6 +41,7 @@ pub fn run(args: &ChatArgs, quiet: bool) -> anyhow::Result<()> {
     if !quiet {
         report::before_loading(&model, &options, &args.session);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut conversation = Conversation {
         session: model.session(&options)?,
         options: args.sampling.options(chosen.temperature()),

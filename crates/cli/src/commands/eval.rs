@@ -46,6 +46,7 @@ pub fn run(args: &EvalArgs, quiet: bool) -> anyhow::Result<()> {
     if !quiet {
         report::before_loading(&model, &options, &args.session);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut session = model.session(&options)?;
     let mut logits = target
         .map(|target| LogitsFile::create(target, &sequences, model.config().vocab_size))

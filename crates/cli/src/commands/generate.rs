@@ -31,6 +31,7 @@ pub fn run(args: &GenerateArgs, quiet: bool) -> anyhow::Result<()> {
     if !quiet {
         report::before_loading(&model, &options, &args.session);
     }
+    let _running = chosen.claim(&model, &options, args.session.shared)?;
     let mut session = model.session(&options)?;
 
     let armed = Armed::new();

@@ -1,34 +1,43 @@
 //! `ouzel verify`: every file of a model is hashed again.
 
-use ouzel_install::{Event, verify_dir};
+use ouzel_install::{Damage, InstallError, find_damage};
 use ouzel_storage::OsDisk;
 
-use crate::args::VerifyArgs;
+use crate::args::{ProgressMode, VerifyArgs};
+use crate::exit::{self, CliError};
 use crate::models;
-use crate::output::write;
-use crate::progress::Progress;
+use crate::output::{note, write};
+use crate::progress::Reporter;
 use crate::report::bytes;
 
 /// Runs the command.
 pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
-    let progress = Progress::bytes("verifying", quiet);
-    let verified = verify_dir(&OsDisk, &chosen.dir, &mut |event| match event {
-        Event::Plan {
-            total_bytes,
-            done_bytes,
-        } => progress.set(done_bytes, total_bytes),
-        Event::Wrote { bytes } => progress.add(bytes),
-        Event::Missing { .. } => {}
-    })?;
-    progress.clear();
+    let mut reporter = Reporter::new(ProgressMode::Auto, quiet);
+    let verified = find_damage(&OsDisk, &chosen.dir, &mut |event| reporter.show(event))?;
+    drop(reporter);
+    let dir = chosen.dir.display();
+    match verified.damages.as_slice() {
+        [] => {}
+        [damage] => return Err(InstallError::from(damage.clone()).into()),
+        damages => {
+            for damage in damages {
+                note(&describe(damage));
+            }
+            let n = damages.len();
+            note(&format!(
+                "{dir}: {n} damages; `ouzel install --repair --output {dir}` fetches what is damaged again"
+            ));
+            return Err(CliError::Told(exit::MODEL).into());
+        }
+    }
     let experts = if verified.has_checksums {
         " and every expert"
     } else {
         " (its experts have no checksums)"
     };
     let size = format!("{} files, {}", verified.n_files, bytes(verified.bytes));
-    let (dir, id) = (chosen.dir.display(), &verified.model_id);
+    let id = &verified.model_id;
     write(&if verified.has_receipt {
         format!("{dir}: {id}{experts} as installed: {size}\n")
     } else {
@@ -37,4 +46,14 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
              missing\n"
         )
     })
+}
+
+fn describe(damage: &Damage) -> String {
+    format!(
+        "{}: {}: expected {}, found {}",
+        damage.path.display(),
+        damage.what,
+        damage.expected,
+        damage.actual
+    )
 }

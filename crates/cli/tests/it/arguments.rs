@@ -49,10 +49,18 @@ fn exactly_one_input_and_never_an_empty_one() {
 }
 
 #[test]
-fn install_says_what_it_needs() {
+fn install_needs_a_hub_or_a_folder() {
+    let nobody = [("HF_ENDPOINT", "http://127.0.0.1:1")];
+    User::new().run_env(&nobody, &["install"]).refused(
+        5,
+        &["gemma-4-26b-a4b-it-4bit", "127.0.0.1:1", "goes on later"],
+    );
     User::new()
-        .run(&["install"])
-        .refused(2, &["--from DIR", "config.json"]);
+        .run(&["install", "--from", "nowhere"])
+        .refused(3, &["nowhere", "config.json"]);
+    User::new()
+        .run(&["install", "--from", "here", "--repo", "a/b"])
+        .refused(2, &["--from", "--repo"]);
 }
 
 #[test]
@@ -67,6 +75,7 @@ fn help_has_examples_and_exit_codes() {
         "generate",
         "chat",
         "install",
+        "models",
         "verify",
         "inspect",
         "bench",

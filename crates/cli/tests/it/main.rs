@@ -8,5 +8,7 @@ mod eval;
 mod generate;
 mod install;
 mod models;
+mod network;
+mod running;
 mod tokens;
 mod tool;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
@@ -17,6 +18,15 @@ pub struct Run {
 }
 
 impl Run {
+    /// What a process left.
+    pub fn of(output: std::process::Output) -> Run {
+        Run {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).expect("output is UTF-8"),
+            err: String::from_utf8(output.stderr).expect("messages are UTF-8"),
+        }
+    }
+
     /// The run succeeded; its output.
     #[track_caller]
     pub fn ok(self) -> String {
@@ -48,6 +58,7 @@ pub fn repository(path: &str) -> PathBuf {
 pub struct User {
     pub models: PathBuf,
     cache: PathBuf,
+    runtime: Option<PathBuf>,
     /// Goes away with the user, unless the folders are shared.
     _dir: Option<TempDir>,
 }
@@ -59,6 +70,7 @@ impl User {
         User {
             models: dir.path().join("models"),
             cache: dir.path().join("cache"),
+            runtime: None,
             _dir: Some(dir),
         }
     }
@@ -69,6 +81,7 @@ impl User {
         User {
             models: dir.join("models"),
             cache: dir.join("cache"),
+            runtime: None,
             _dir: None,
         }
     }
@@ -78,6 +91,8 @@ impl User {
         command
             .env("OUZEL_MODELS", &self.models)
             .env("OUZEL_CACHE", &self.cache)
+            // Tests run beside each other, as if each had a machine of its own.
+            .env("OUZEL_RUNTIME", self.runtime())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -100,12 +115,29 @@ impl User {
         // A program that refuses its arguments never reads its input. What tests write fits into the pipe.
         let _ = pipe.write_all(stdin);
         drop(pipe);
-        let output = child.wait_with_output().expect("the program ends");
-        Run {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).expect("output is UTF-8"),
-            err: String::from_utf8(output.stderr).expect("messages are UTF-8"),
-        }
+        Run::of(child.wait_with_output().expect("the program ends"))
+    }
+
+    /// Another one for every call, unless the user keeps one.
+    fn runtime(&self) -> PathBuf {
+        static N: AtomicU64 = AtomicU64::new(0);
+        let id = (std::process::id(), N.fetch_add(1, Ordering::Relaxed));
+        let name = format!("runtime-{}-{}", id.0, id.1);
+        let dir = self.cache.with_file_name("runtime").join(name);
+        self.runtime.clone().unwrap_or(dir)
+    }
+
+    /// The same user, all of whose processes see each other.
+    pub fn with_one_machine(mut self) -> User {
+        self.runtime = Some(self.cache.with_file_name("machine"));
+        self
+    }
+
+    /// Runs with these variables in the environment.
+    pub fn run_env(&self, variables: &[(&str, &str)], args: &[&str]) -> Run {
+        let mut command = self.command();
+        let command = command.envs(variables.iter().copied()).args(args);
+        Run::of(command.output().expect("the binary was built"))
     }
 
     /// A path beside the user's folders, where there is nothing yet.

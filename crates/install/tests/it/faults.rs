@@ -15,7 +15,7 @@ const CHECKPOINT: &str = "testdata/tiny-a/mlx";
 /// Changes of a whole installation of the test model, at most; the loop ends earlier, when an installation survives.
 const MAX_CHANGES: u64 = 2000;
 /// Seeds of what a power cut leaves; the number of the change is added. A failure prints their sum.
-const SEEDS: [u64; 3] = [7, 100_007, 200_007];
+const SEEDS: [u64; 2] = [7, 100_007];
 
 fn payload(disk: &SimDisk) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut files = disk.files_below(&output());
@@ -66,15 +66,26 @@ fn a_disk_that_dies_at_any_change_leaves_something_that_the_next_run_completes()
     panic!("an installation makes more than {MAX_CHANGES} changes");
 }
 
+/// Changes at the end of an installation among which the old model is touched.
+const SWAP_CHANGES: u64 = 100;
+/// Before them every so many-th change stands for its neighbours.
+const STEP: usize = 7;
+
 #[test]
 fn replacing_a_model_never_loses_it() {
     let source = checkpoint(CHECKPOINT);
-    let other = checkpoint("testdata/tiny-b/mlx");
-    for n in 0..MAX_CHANGES {
-        let disk = disk();
-        install_on(&disk, &other);
-        let dying = disk.dying_at(n);
+    let before = disk();
+    install_on(&before, &checkpoint("testdata/tiny-b/mlx"));
+    // All of it is durable, so that a power cut takes nothing.
+    let copy = || before.after_power_cut(0);
+    let whole = copy().dying_at(u64::MAX);
+    try_install(&source, &whole, &overwrite()).expect("healthy");
+    let n_changes = whole.n_changes();
+    let late = n_changes - SWAP_CHANGES;
+    for n in (0..late).step_by(STEP).chain(late..=n_changes) {
+        let dying = copy().dying_at(n);
         let survived = try_install(&source, &dying, &overwrite()).is_ok();
+        assert_eq!(survived, n == n_changes);
         for seed in SEEDS.map(|seed| seed + n) {
             let left = dying.after_power_cut(seed);
             // The old one or the new one is whole, in its place or one rename away from it.
@@ -88,11 +99,7 @@ fn replacing_a_model_never_loses_it() {
             verify_dir(&left, &output(), &mut |_| {}).expect("the new model");
             assert_only_the_model(&left, n);
         }
-        if survived {
-            return;
-        }
     }
-    panic!("an installation makes more than {MAX_CHANGES} changes");
 }
 
 #[test]
@@ -144,20 +151,33 @@ fn two_checkpoints_are_never_mixed() {
 }
 
 #[test]
-fn a_finished_file_is_hashed_again_before_it_is_trusted() {
+fn what_landed_is_compared_before_it_is_trusted() {
     let source = checkpoint(CHECKPOINT);
     let healthy = disk();
     install_on(&healthy, &source);
-    // The last change but a few: every large file is finished.
-    let dying = disk().dying_at(90);
+    // Everything has landed and is recorded; what is left is records and renames.
+    let dying = disk().dying_at(healthy.n_changes() - 20);
     try_install(&source, &dying, &InstallOptions::default()).expect_err("it died");
-    let left = dying.after_power_cut(SEEDS[0]);
     let partial = Path::new("models/model.gturbo.partial");
-    left.flip_bit(&partial.join(paths::WEIGHTS), 20_000);
-    let again = try_install(&source, &left, &InstallOptions::default()).expect("healthy");
-    assert_eq!(payload(&left), payload(&healthy));
-    let weights = again.manifest.files[paths::WEIGHTS].size;
-    assert!(again.resumed_bytes > 0 && again.resumed_bytes <= again.bytes - weights);
+    let resume = |flips: &[(&str, usize)]| {
+        let left = dying.after_power_cut(SEEDS[0]);
+        for &(file, byte) in flips {
+            left.flip_bit(&partial.join(file), byte);
+        }
+        let again = try_install(&source, &left, &InstallOptions::default()).expect("healthy");
+        assert_eq!(payload(&left), payload(&healthy), "{flips:?}");
+        again.resumed_bytes
+    };
+    let all = resume(&[]);
+    assert!(all > 900 << 10, "{all} bytes were recorded");
+    // Each costs its own range and no other.
+    let one = resume(&[(paths::WEIGHTS, 20_000)]);
+    let two = resume(&[(paths::WEIGHTS, 20_000), ("packed_experts/layer_01.bin", 9)]);
+    let range = 32 << 10;
+    assert!(all - range <= one && one < all, "{one} of {all}");
+    assert!(all - 2 * range <= two && two < one, "{two} of {all}");
+    // What no checkpoint has lands anew in every run.
+    assert_eq!(resume(&[(paths::LAYOUT, 5), (paths::WEIGHTS, 3)]), all);
 }
 
 /// The folders above the output are new, and as durable as what is in them.
@@ -249,6 +269,12 @@ struct Lying(SimDisk);
 impl Disk for Lying {
     fn create(&self, path: &Path) -> Result<Box<dyn ouzel_storage::WriteFile + '_>, StorageError> {
         self.0.create(path)
+    }
+    fn open_write(
+        &self,
+        path: &Path,
+    ) -> Result<Box<dyn ouzel_storage::WriteFile + '_>, StorageError> {
+        self.0.open_write(path)
     }
     fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> Result<usize, StorageError> {
         self.0.read_at(path, offset, buf)

@@ -1,10 +1,13 @@
 //! Installing the test models and the demo model: the bytes that come out, and what is left when the disk fails.
 
 mod arrangements;
+mod encrypted;
 mod faults;
+mod hub;
 mod layout;
 mod memory;
 mod refusals;
+mod repair;
 mod synthetic;
 mod verification;
 

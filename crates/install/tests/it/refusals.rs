@@ -284,7 +284,7 @@ fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
     let parent = path.parent().expect("a path with a folder");
     disk.create_dir_all(parent).expect("healthy");
     let mut file = disk.create(path).expect("healthy");
-    file.write_all(bytes).expect("healthy");
+    file.write_at(0, bytes).expect("healthy");
     file.sync().expect("healthy");
 }
 

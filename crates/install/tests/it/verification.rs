@@ -29,9 +29,13 @@ fn an_installation_on_the_real_disk_verifies_where_it_was_moved_to() {
             &output,
             &InstallOptions::default(),
             &mut |event| match event {
-                Event::Plan { total_bytes, .. } => planned = total_bytes,
-                Event::Wrote { bytes } => wrote += bytes,
-                Event::Missing { .. } => {}
+                Event::Begins {
+                    total_bytes,
+                    done_bytes,
+                    ..
+                } => planned += total_bytes - done_bytes,
+                Event::Advances { bytes } => wrote += bytes,
+                Event::Missing { .. } | Event::Retries { .. } => {}
             },
         )
         .expect(path);

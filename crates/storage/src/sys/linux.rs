@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -21,15 +22,26 @@ pub fn open_direct_to_write(path: &Path) -> io::Result<File> {
 }
 
 fn direct() -> OpenOptions {
-    let flags = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2) is an int");
     let mut options = OpenOptions::new();
-    options.custom_flags(flags);
+    options.custom_flags(OFlags::DIRECT.bits() as i32);
     options
 }
 
 /// Drops pages of the cache again; only advice, so a refusal changes nothing.
 pub fn drop_pages(file: &File, offset: u64, len: u64) {
     let _ = fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
+}
+
+/// Gives the processor to other threads first; only this thread's own word, so a refusal changes nothing.
+pub fn give_way() {
+    // Here "process 0" is the calling thread, and 19 the least that may be asked for.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
+/// Starts to write dirty pages back and does not wait; only advice.
+pub fn begin_sync(file: &File) {
+    // SAFETY: the descriptor is open for as long as `file` lives; a length of 0 means to the end. A refusal changes nothing.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
 /// Bytes free to this user.
@@ -53,6 +65,13 @@ pub fn peak_memory() -> Option<u64> {
         &std::fs::read_to_string("/proc/self/status").ok()?,
         "VmHWM:",
     )
+}
+
+/// `VmRSS` of another process, with what it swapped out.
+pub fn resident_memory_of(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let swapped = kib_of(&status, "VmSwap:").unwrap_or(0);
+    Some(kib_of(&status, "VmRSS:")? + swapped)
 }
 
 fn kib_of(text: &str, key: &str) -> Option<u64> {

@@ -29,6 +29,17 @@ fn past_the_cache(file: File) -> io::Result<File> {
 /// There is no such advice here: `F_NOCACHE` files leave no pages.
 pub fn drop_pages(_file: &File, _offset: u64, _len: u64) {}
 
+/// Not known of others here.
+pub fn resident_memory_of(_pid: u32) -> Option<u64> {
+    None
+}
+
+/// Threads share as the system sees fit here.
+pub fn give_way() {}
+
+/// There is no such advice here.
+pub fn begin_sync(_file: &File) {}
+
 /// Bytes free to this user.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let stat = statvfs(path)?;

@@ -1,16 +1,38 @@
 //! What Linux and macOS share.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
+use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// One read at `offset`, possibly short.
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     file.read_at(buf, offset)
+}
+
+/// Writes all of `bytes` at `offset`.
+pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)
+}
+
+/// The same options, which refuse a link at the end of the path.
+pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32)
+}
+
+/// A file that was removed and made again is another one here.
+pub const CAN_TELL_FILES_APART: bool = true;
+
+/// Whether an open file is the one at `path`.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let found = file
+        .metadata()
+        .and_then(|open| Ok((open, path.metadata()?)));
+    found.is_ok_and(|(open, there)| open.dev() == there.dev() && open.ino() == there.ino())
 }
 
 /// Makes the names in a folder durable.

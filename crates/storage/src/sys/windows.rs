@@ -10,7 +10,9 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use windows_sys::Win32::Foundation::CloseHandle;
-use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_NO_BUFFERING, GetDiskFreeSpaceExW};
+use windows_sys::Win32::Storage::FileSystem::{
+    FILE_FLAG_NO_BUFFERING, FILE_FLAG_OPEN_REPARSE_POINT, GetDiskFreeSpaceExW,
+};
 use windows_sys::Win32::System::Memory::{
     CreateFileMappingW, FILE_MAP_READ, MEM_COMMIT, MEM_RELEASE, MEM_RESERVE,
     MEMORY_MAPPED_VIEW_ADDRESS, MapViewOfFile, PAGE_READONLY, PAGE_READWRITE, UnmapViewOfFile,
@@ -40,6 +42,46 @@ pub fn open_direct_to_write(path: &Path) -> io::Result<File> {
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     file.seek_read(buf, offset)
 }
+
+/// Writes all of `bytes` at `offset`.
+pub fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.seek_write(bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                bytes = &bytes[n..];
+                offset += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The same options, which open a link at the end of the path itself, so that a write to it fails.
+pub fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT)
+}
+
+/// A lock's file stays behind here.
+pub const CAN_TELL_FILES_APART: bool = false;
+
+/// Files are not told apart here, and none that is open is removed.
+pub fn is_at(_file: &File, _path: &Path) -> bool {
+    true
+}
+
+/// Not known of others here.
+pub fn resident_memory_of(_pid: u32) -> Option<u64> {
+    None
+}
+
+/// Threads share as the system sees fit here.
+pub fn give_way() {}
+
+/// There is no such advice here.
+pub fn begin_sync(_file: &File) {}
 
 /// `len` zero bytes at a multiple of `alignment`, which must be at most 64 KiB, the granularity of this system.
 pub fn allocate(len: usize, alignment: usize) -> Option<NonNull<u8>> {

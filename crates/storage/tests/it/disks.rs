@@ -28,7 +28,7 @@ impl Random {
 fn step(disk: &dyn Disk, root: &Path, random: &mut Random) -> String {
     const DIRS: [&str; 3] = ["a", "b", "b/c"];
     const FILES: [&str; 4] = ["x", "a/x", "b/y", "b/c/z"];
-    let kind = random.below(9);
+    let kind = random.below(10);
     let dir = root.join(DIRS[random.below(3) as usize]);
     let file = root.join(FILES[random.below(4) as usize]);
     let other = file.with_file_name("w");
@@ -36,8 +36,14 @@ fn step(disk: &dyn Disk, root: &Path, random: &mut Random) -> String {
     let seen = match kind {
         0 => disk.create_dir_all(&dir).map(|()| String::new()),
         1 | 2 => disk.create(&file).and_then(|mut open| {
-            open.write_all(&vec![n as u8; n as usize])?;
-            open.write_all(b"end")?;
+            open.write_at(0, &vec![n as u8; n as usize])?;
+            open.write_at(n, b"end")?;
+            open.sync()?;
+            Ok(String::new())
+        }),
+        9 => disk.open_write(&file).and_then(|mut open| {
+            open.write_at(n, b"somewhere")?;
+            open.begin_sync();
             open.sync()?;
             Ok(String::new())
         }),
@@ -99,7 +105,7 @@ fn the_simulated_disk_does_what_the_real_one_does() {
 
 fn write(disk: &dyn Disk, path: &str, bytes: &[u8], sync: bool) -> Result<(), StorageError> {
     let mut file = disk.create(Path::new(path))?;
-    file.write_all(bytes)?;
+    file.write_at(0, bytes)?;
     if sync { file.sync() } else { Ok(()) }
 }
 

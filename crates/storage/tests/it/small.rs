@@ -50,6 +50,31 @@ fn a_lock_is_held_once_and_released_when_dropped() {
     assert!(matches!(error, StorageError::Io { .. }), "{error}");
 }
 
+#[test]
+fn a_lock_is_shared_by_many_or_held_by_one() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = DirLock::path_for(&dir.path().join("model.gturbo"));
+    assert!(
+        DirLock::try_acquire_existing(&path)
+            .expect("nothing")
+            .is_none()
+    );
+    let (one, two) = (DirLock::try_share(&path), DirLock::try_share(&path));
+    let (one, two) = (one.expect("free"), two.expect("shared"));
+    assert!(DirLock::try_acquire(&path).is_err());
+    one.release();
+    assert!(
+        DirLock::try_acquire(&path).is_err(),
+        "the other one still holds it"
+    );
+    two.release();
+    #[cfg(unix)]
+    assert!(!path.exists(), "the last one takes the file away");
+    let alone = DirLock::try_acquire(&path).expect("free");
+    assert!(DirLock::try_share(&path).is_err());
+    alone.release();
+}
+
 /// FIPS 180-2's example, and XXH3's published value for no input; `abc` as the `xxhsum` program prints it.
 #[test]
 fn hashes_have_the_published_values() {

@@ -18,7 +18,7 @@ use super::write::{Written, expert_stride};
 /// Writes a small file below `dir` and makes it durable.
 pub fn write_small(dir: &Path, path: &str, bytes: &[u8]) -> anyhow::Result<Written> {
     let mut file = OsDisk.create(&dir.join(path))?;
-    file.write_all(bytes)?;
+    file.write_at(0, bytes)?;
     file.sync()?;
     Ok(Written {
         path: path.to_owned(),

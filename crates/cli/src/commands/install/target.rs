@@ -1,0 +1,154 @@
+//! Where a model is installed to, and what it is called.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ouzel_format::{Receipt, paths};
+use ouzel_install::{discard, pinned, was_cut_short};
+use ouzel_storage::{DirLock, OsDisk};
+
+use crate::args::InstallArgs;
+use crate::exit::usage;
+use crate::models::Places;
+use crate::running;
+
+/// A place for a model.
+pub struct Target {
+    /// The directory, with no link at its end.
+    pub output: PathBuf,
+    /// The model's name in its manifest.
+    pub name: String,
+    places: Option<Places>,
+    /// The repository and the commit, where both are known without asking.
+    known: Option<(String, String)>,
+}
+
+impl Target {
+    /// What the arguments mean.
+    pub fn find(args: &InstallArgs) -> anyhow::Result<Target> {
+        let name = name(args)?;
+        let places = || Places::find(args.models_dir.as_deref());
+        let (output, places) = match &args.output {
+            // What lies beside the output is named after it: a slash at its end would be in the way.
+            Some(output) => (output.components().collect(), places().ok()),
+            None => {
+                let places = places()?;
+                let is_usual = args.from.is_none() && args.repo.is_none();
+                let default = places.default_model().filter(|_| args.repair && is_usual);
+                let output = default.unwrap_or_else(|| places.path_of(name.as_ref()));
+                (output, Some(places))
+            }
+        };
+        // Resolved once: what a link leads to is replaced, never the link, and nothing follows it later.
+        let output = resolve(output)?;
+        if places
+            .as_ref()
+            .is_some_and(|places| places.is_taken(&output))
+        {
+            return Err(usage(format!(
+                "{}: this is the name of the bundled model, which --model would mean; give another one with --output, such as {}",
+                output.display(),
+                output.with_file_name("my-model.gturbo").display()
+            )));
+        }
+        // Where a repair cannot read the model's name, its folder's has to do.
+        let stem = output
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned());
+        let name = stem.filter(|_| args.repair).unwrap_or(name);
+        Ok(Target {
+            output,
+            name,
+            places,
+            known: known(args),
+        })
+    }
+
+    /// Whether exactly this commit is installed there; tidies up behind an installation that was cut short at its very end.
+    pub fn is_done(&self) -> anyhow::Result<bool> {
+        let bytes = fs::read(self.output.join(paths::RECEIPT)).ok();
+        let receipt = bytes.and_then(|bytes| Receipt::parse(&bytes).ok());
+        let source =
+            receipt.and_then(|receipt| receipt.source_repo_id.zip(receipt.source_revision));
+        let is_done = self.known.is_some()
+            && source == self.known
+            && self.output.join(paths::MANIFEST).is_file();
+        if is_done && was_cut_short(&OsDisk, &self.output) {
+            let lock = self.lock()?;
+            let result = discard(&OsDisk, &self.output);
+            lock.release();
+            result?;
+        }
+        Ok(is_done)
+    }
+
+    /// Keeps other installations away, and waits for nobody: a model that runs is not changed under its session.
+    pub fn lock(&self) -> anyhow::Result<DirLock> {
+        let parent = self.output.parent();
+        if let Some(parent) = parent.filter(|parent| *parent != Path::new("")) {
+            fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        }
+        let lock = DirLock::try_acquire(&DirLock::path_for(&self.output));
+        lock.map_err(|error| match &self.places {
+            Some(places) => running::explain(places, &self.output, error),
+            None => error.into(),
+        })
+    }
+
+    /// Makes the model the one that is used when none is named.
+    pub fn become_default(&self) -> anyhow::Result<()> {
+        match &self.places {
+            Some(places) => places.set_default(&self.output),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The checkpoint's name: of its folder, or of its repository.
+fn name(args: &InstallArgs) -> anyhow::Result<String> {
+    let Some(from) = &args.from else {
+        let repository = args.repo.as_deref().unwrap_or(pinned::REPOSITORY);
+        let name = repository.rsplit('/').next().unwrap_or_default();
+        return match name {
+            "" | "." | ".." => Err(usage(format!(
+                "{:?}: a repository is named OWNER/NAME",
+                repository
+            ))),
+            name => Ok(name.to_owned()),
+        };
+    };
+    // Also of `.`.
+    let full = fs::canonicalize(from).unwrap_or_else(|_| from.clone());
+    let name = full.file_name().map(|name| name.to_string_lossy());
+    name.map(|name| name.into_owned())
+        .ok_or_else(|| usage("this folder has no name to call the model by; give --output"))
+}
+
+/// What the command would fetch, if that needs no question to the hub.
+fn known(args: &InstallArgs) -> Option<(String, String)> {
+    if args.from.is_some() {
+        return None;
+    }
+    let repository = args.repo.as_deref().unwrap_or(pinned::REPOSITORY);
+    let revision = match &args.revision {
+        Some(revision) => revision.clone(),
+        None if repository == pinned::REPOSITORY => pinned::REVISION.to_owned(),
+        None => return None,
+    };
+    Some((repository.to_owned(), revision))
+}
+
+fn resolve(output: PathBuf) -> anyhow::Result<PathBuf> {
+    if output.is_symlink() {
+        return fs::canonicalize(&output)
+            .with_context(|| format!("{}: a link that leads nowhere", output.display()));
+    }
+    if output.file_name().is_none() {
+        return Err(usage(format!(
+            "{}: a model needs a name of its own; give --output DIR/NAME.gturbo",
+            output.display()
+        )));
+    }
+    Ok(output)
+}

@@ -1,0 +1,139 @@
+//! `ouzel models`: what is installed, which model is meant when none is named, and how to get rid of one.
+
+use std::fmt::Write;
+use std::io::{self, BufRead, IsTerminal};
+
+use anyhow::Context;
+use ouzel_install::remove;
+use ouzel_storage::{DirLock, OsDisk};
+
+use crate::args::{ModelsArgs, ModelsCommand};
+use crate::exit::{CliError, usage};
+use crate::models::{Entry, Places, State};
+use crate::output::{note_raw, write};
+use crate::report::bytes;
+use crate::running;
+
+/// Runs the command.
+pub fn run(args: &ModelsArgs) -> anyhow::Result<()> {
+    let places = Places::find(args.models_dir.as_deref())?;
+    match &args.command {
+        None => write(&table(&places)),
+        Some(ModelsCommand::Default { name }) => {
+            let entry = find(&places, name)?;
+            if entry.state != State::Complete {
+                return Err(CliError::NoModel(format!(
+                    "{}: {}; it cannot be the default",
+                    entry.name,
+                    words(&entry.state)
+                ))
+                .into());
+            }
+            places.set_default(&entry.path)?;
+            write(&format!("{} is the default model\n", entry.name))
+        }
+        Some(ModelsCommand::Remove { name, yes }) => {
+            let entry = find(&places, name)?;
+            remove_one(&places, &entry, *yes)
+        }
+    }
+}
+
+fn table(places: &Places) -> String {
+    let entries = places.entries();
+    if entries.is_empty() {
+        return format!(
+            "no model is installed in {}; `ouzel install` brings one, and `--model demo` is always there\n",
+            places.models.display()
+        );
+    }
+    let width = entries.iter().map(|entry| entry.name.chars().count()).max();
+    let width = width.unwrap_or(0).max(4);
+    let mut table = format!("  {:width$}  {:>9}  {:10}  PATH\n", "NAME", "SIZE", "STATE");
+    for entry in &entries {
+        let mark = if entry.is_default { '*' } else { ' ' };
+        let state = match &entry.state {
+            State::Complete => "complete",
+            State::Unfinished => "unfinished",
+            State::Broken(_) => "broken",
+        };
+        let _ = writeln!(
+            table,
+            "{mark} {:width$}  {:>9}  {state:10}  {}",
+            entry.name,
+            bytes(entry.bytes),
+            entry.path.display()
+        );
+    }
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.state != State::Complete)
+    {
+        let _ = writeln!(table, "{}: {}", entry.name, words(&entry.state));
+    }
+    if entries.iter().any(|entry| entry.is_default) {
+        table.push_str("* is used when no --model is given\n");
+    }
+    table
+}
+
+fn words(state: &State) -> String {
+    match state {
+        State::Complete => "complete".to_owned(),
+        State::Unfinished => {
+            "its installation was cut short; the same `ouzel install` goes on, `ouzel models remove` takes it away"
+                .to_owned()
+        }
+        State::Broken(why) => format!("{why}; `ouzel install --repair` may mend it"),
+    }
+}
+
+fn find(places: &Places, name: &str) -> anyhow::Result<Entry> {
+    let entries = places.entries();
+    let is_meant = |entry: &&Entry| entry.name == name || entry.path.as_os_str() == name;
+    if let Some(entry) = entries.iter().find(is_meant) {
+        return Ok(entry.clone());
+    }
+    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    let known = match names.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    Err(CliError::NoModel(format!(
+        "there is no model {name:?} in {}; installed: {known}",
+        places.models.display()
+    ))
+    .into())
+}
+
+fn remove_one(places: &Places, entry: &Entry, yes: bool) -> anyhow::Result<()> {
+    let what = format!("{} ({})", entry.path.display(), bytes(entry.bytes));
+    if !yes && !confirm(&format!("Remove {what}? [y/N] "))? {
+        return Err(usage(format!("{}: kept", entry.name)));
+    }
+    let lock = DirLock::try_acquire(&DirLock::path_for(&entry.path))
+        .map_err(|error| running::explain(places, &entry.path, error))?;
+    let removed = remove(&OsDisk, &entry.path);
+    lock.release();
+    removed?;
+    if entry.is_default {
+        places.forget_default();
+    }
+    write(&format!("removed {what}\n"))
+}
+
+/// Asks at the terminal; elsewhere nobody could answer.
+fn confirm(question: &str) -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(usage(
+            "there is no terminal to ask at; --yes removes without a question",
+        ));
+    }
+    note_raw(question);
+    let mut line = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .context("standard input")?;
+    Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
+}
