@@ -10,6 +10,7 @@ use half::f16;
 
 use crate::fast::{TILES, Tile, TileDots, TileGroup};
 use crate::isa::{Lanes, Op};
+use crate::lanes;
 use crate::probe::{LINE, Streams};
 use crate::quant_rows::Chunk;
 
