@@ -10,7 +10,7 @@ use super::{PositionalModelArgs, Precision, SessionArgs};
 /// `ouzel bench`
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Every run is a new session: an empty context, and no expert in a slot. It takes a fixed sequence of tokens, never the model's own
+Every run starts cold: an empty context, and no expert in a slot. It takes a fixed sequence of tokens, never the model's own
 output: a prompt as long as the frontier, then --decode tokens one by one. Shares are of the least time that this machine's
 disk, memory and arithmetic would need, as probed before and after. bench/README.md has the protocol.
 
