@@ -239,6 +239,7 @@ impl Chosen {
     pub fn options(&self, args: &SessionArgs, precision: Precision) -> Options {
         let mut options = args.options(precision);
         options.cache_dir = self.places.cache.clone();
+        options.program_bytes = ouzel_storage::program_file_bytes();
         if self.is_demo && args.slots.is_none() && args.memory.is_none() {
             options.slots = Some(demo::SLOTS);
         }

@@ -3,9 +3,13 @@
 //! Pure arithmetic over the configuration and the options. A budget that is too small is refused together with the smallest one
 //! that would do. The table it makes is the one that `inspect --memory` prints.
 
+use ouzel_kernels::Pool;
+
 use crate::blocks::BlockShape;
 use crate::config::Config;
 use crate::kv::KvCache;
+use crate::readers::STACK_BYTES;
+use crate::store::READ_THREADS;
 use crate::{EngineError, Options};
 
 /// The budget where the caller names none.
@@ -17,9 +21,11 @@ pub const FREE_BY_AUTO: u64 = 2;
 const ALL_BYTES: u64 = 1 << 50;
 /// The context where the caller names none, in tokens.
 pub const DEFAULT_CONTEXT_TOKENS: usize = 4096;
-/// Program text and data, thread stacks and allocator slack, in bytes. Measured on x86-64 Linux with the demo model: peak
-/// resident memory less every other line of the table was 11 MiB.
-const PROGRAM_BYTES: u64 = 16 << 20;
+/// What a program's code and data take where the caller does not say, in bytes.
+const PROGRAM_BYTES: u64 = 14 << 20;
+/// The caller's own stack, what the allocator rounds up, and what the kernel keeps for the process, in bytes. Measured on x86-64 Linux
+/// inside a memory cgroup that was not charged with the program's file: less than the other lines were too large by.
+const SLACK_BYTES: u64 = 2 << 20;
 /// Rows of a prompt that need no block of the arena: a short follow-up takes nothing from the slots.
 const OWN_ROWS: usize = 32;
 /// Of the blocks that are left for slots at a full context, the share that a default chunk may borrow.
@@ -121,7 +127,14 @@ pub fn plan_budget(
         ),
         line("logits", 4 * logits_rows as u64 * config.vocab_size as u64),
         line("tokenizer and sampler", options.reserved_bytes),
-        line("program and stacks", PROGRAM_BYTES),
+        line(
+            "threads",
+            (threads * Pool::THREAD_BYTES + READ_THREADS * STACK_BYTES) as u64,
+        ),
+        line(
+            "program",
+            options.program_bytes.unwrap_or(PROGRAM_BYTES) + SLACK_BYTES,
+        ),
     ];
     let fixed: u64 = lines.iter().map(|line| line.bytes).sum();
     let arena = ArenaPlan {

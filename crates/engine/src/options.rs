@@ -34,6 +34,8 @@ pub struct Options {
     pub logits_rows: u32,
     /// Bytes that the caller keeps resident beside the engine: tokenizer, sampler.
     pub reserved_bytes: u64,
+    /// Bytes of the program itself; 14 MiB where nothing is said.
+    pub program_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             threads: None,
             logits_rows: 1,
             reserved_bytes: 0,
+            program_bytes: None,
         }
     }
 }

@@ -11,6 +11,9 @@ use ouzel_storage::{PositionedFile, Region, StorageError, xxh3_64};
 
 use crate::EngineError;
 
+/// Address space of a reader's stack, in bytes.
+pub const STACK_BYTES: usize = 128 << 10;
+
 /// One expert to be read.
 pub struct Request {
     /// What the reply is to be called.
@@ -66,7 +69,7 @@ impl Readers {
                 let (inbox, outbox) = (Arc::clone(&inbox), outbox.clone());
                 std::thread::Builder::new()
                     .name(format!("ouzel-read-{i}"))
-                    .stack_size(128 << 10)
+                    .stack_size(STACK_BYTES)
                     .spawn(move || read_until_closed(&inbox, &outbox))
                     .map_err(|error| EngineError::System {
                         what: "starting a reader thread",

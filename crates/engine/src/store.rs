@@ -19,7 +19,7 @@ use crate::readers::{ReadFailure, Readers, Reply, Request};
 use crate::{EngineError, ExpertId, LayerId, SlotId, Stats};
 
 /// Threads that read, and so reads in flight; two already reach the rate of most disks, four cover slow first bytes.
-const READ_THREADS: usize = 4;
+pub const READ_THREADS: usize = 4;
 /// The most blocks that are borrowed to read ahead: some 0.15 s of a fast disk, about what the attention of a few hundred rows takes.
 const AHEAD_BLOCKS: usize = 64;
 

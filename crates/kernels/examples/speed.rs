@@ -114,7 +114,7 @@ fn matvec(n_in: usize) {
                 let mut rows = QuantRows::new(1, n_in, planes);
                 quantize(isa, &x, n_in, planes, &mut rows);
                 times[planes].push(seconds(|| {
-                    on_two_threads(&w, &mut y, |w, y| matmul_i8(isa, w, &rows, y))
+                    on_two_threads(&w, &mut y, |w, y| matmul_i8(isa, w, rows.all(), y))
                 }));
             }
             times[3].push(seconds(|| {
@@ -146,7 +146,7 @@ fn products(n_out: usize, n_in: usize, n: usize) {
                 quantize(isa, &x, n_in, planes, &mut rows);
                 times[0].push(seconds(|| quantize(isa, &x, n_in, planes, &mut rows)));
                 times[planes].push(seconds(|| {
-                    matmul_i8(isa, &w, &rows, Columns::new(&mut y, n, n_out))
+                    matmul_i8(isa, &w, rows.all(), Columns::new(&mut y, n, n_out))
                 }));
             }
             times[3].push(seconds(|| {

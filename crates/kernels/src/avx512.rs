@@ -149,15 +149,12 @@ impl Lanes for Avx512 {
         x: &[&[Chunk; PLANES]],
         acc: &mut [[[f32; 16]; TILES]],
     ) {
-        let (x, acc) = (x.as_chunks::<8>(), acc.as_chunks_mut::<8>());
-        for (x, acc) in x.0.iter().zip(acc.0) {
-            // SAFETY: `self` proves that the processor has the features.
-            unsafe { tile_rows::<BITS, PLANES, 8>(group, x, acc) };
-        }
-        let (x, acc) = (x.1.as_chunks::<4>().0, acc.1.as_chunks_mut::<4>().0);
-        for (x, acc) in x.iter().zip(acc) {
-            // SAFETY: `self` proves that the processor has the features.
-            unsafe { tile_rows::<BITS, PLANES, 4>(group, x, acc) };
+        // SAFETY: `self` proves that the processor has the features.
+        unsafe {
+            match group.planes {
+                1 => eight_or_four_rows::<BITS, PLANES, 1>(group, x, acc),
+                _ => eight_or_four_rows::<BITS, PLANES, PLANES>(group, x, acc),
+            }
         }
     }
 
@@ -416,9 +413,27 @@ fn quad(codes: &[i8; 512], i: usize) -> __m512i {
     _mm512_set1_epi32(unsafe { codes.as_ptr().add(4 * i).cast::<i32>().read_unaligned() })
 }
 
+/// [`tile_rows`] of rows that have codes in the first `USED` planes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
+fn eight_or_four_rows<const BITS: usize, const PLANES: usize, const USED: usize>(
+    group: &TileGroup<'_>,
+    x: &[&[Chunk; PLANES]],
+    acc: &mut [[[f32; 16]; TILES]],
+) {
+    let (x, acc) = (x.as_chunks::<8>(), acc.as_chunks_mut::<8>());
+    for (x, acc) in x.0.iter().zip(acc.0) {
+        tile_rows::<BITS, PLANES, USED, 8>(group, x, acc);
+    }
+    let (x, acc) = (x.1.as_chunks::<4>().0, acc.1.as_chunks_mut::<4>().0);
+    for (x, acc) in x.iter().zip(acc) {
+        tile_rows::<BITS, PLANES, USED, 4>(group, x, acc);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+fn tile_rows<const BITS: usize, const PLANES: usize, const USED: usize, const ROWS: usize>(
     group: &TileGroup<'_>,
     x: &[&[Chunk; PLANES]; ROWS],
     acc: &mut [[[f32; 16]; TILES]; ROWS],
@@ -426,7 +441,7 @@ fn tile_rows<const BITS: usize, const PLANES: usize, const ROWS: usize>(
     let g = group.g;
     let mut t = [[_mm512_setzero_ps(); TILES]; ROWS];
     let mut planes = [&x[0][0]; ROWS];
-    for p in 0..PLANES {
+    for p in 0..USED {
         // Not `array::map`: it would be a call, and nothing stays in a register over a call.
         for (plane, x) in planes.iter_mut().zip(x) {
             *plane = &x[p];

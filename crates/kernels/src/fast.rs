@@ -1,14 +1,16 @@
 //! Products of quantized matrices with int8 activations.
 //!
 //! Per output row, with `g` the group and `l = g % 16` its lane, in ascending order of `g`:
-//! `t = sum over planes and blocks of sx * dot` (each `dot` an exact integer), then `acc_l = scale * t + acc_l` and
+//! `t = sum over planes and blocks of sx * dot` (over the second plane where it is not zero; each `dot` an exact integer), then `acc_l = scale * t + acc_l` and
 //! `acc_l = bias * s + acc_l`, where `s` is the group's sum of `sx * xq`: of the quantized values, because the exact sum of `x` would not
 //! share their rounding error and makes the result worse. The lanes end in the tree of `lanes.rs`.
+
+use std::cell::Cell;
 
 use crate::isa::{Isa, Lanes, Op};
 use crate::lanes::{F, LANES, fma, mul, sum_lanes};
 use crate::quant_rows::{CHUNK_GROUPS, Chunk};
-use crate::{Bits, Columns, QuantMatrix, QuantRows};
+use crate::{Bits, Columns, QuantMatrix, QuantSlice};
 
 /// Output rows of a panel, in tiles of sixteen.
 pub(crate) const TILES: usize = 2;
@@ -24,7 +26,7 @@ pub(crate) const LEAST_TILE_ROWS: usize = 4;
 ///
 /// # Panics
 /// If the shapes differ.
-pub fn matmul_i8(isa: Isa, w: &QuantMatrix<'_>, x: &QuantRows, y: Columns<'_>) {
+pub fn matmul_i8(isa: Isa, w: &QuantMatrix<'_>, x: QuantSlice<'_>, y: Columns<'_>) {
     w.check();
     assert_eq!(w.n_in, x.n_in(), "width of x");
     assert_eq!(w.n_out, y.n_cols(), "columns of y");
@@ -37,7 +39,7 @@ pub fn matmul_i8(isa: Isa, w: &QuantMatrix<'_>, x: &QuantRows, y: Columns<'_>) {
 
 struct MatmulI8<'a, const BITS: usize> {
     w: &'a QuantMatrix<'a>,
-    x: &'a QuantRows,
+    x: QuantSlice<'a>,
     y: Columns<'a>,
 }
 
@@ -59,19 +61,20 @@ impl<const BITS: usize> Op for MatmulI8<'_, BITS> {
 fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
     lanes: L,
     w: &QuantMatrix<'_>,
-    x: &QuantRows,
+    x: QuantSlice<'_>,
     y: &mut Columns<'_>,
 ) {
     let mut tiled = 0;
     if x.n_rows() >= LEAST_TILE_ROWS && Panel::fits::<BITS>(w) {
         tiled = w.n_out / PANEL_OUTPUTS * PANEL_OUTPUTS;
-        let (mut panel, mut sums) = (Panel::new(), Sums::new());
+        let mut scratch = SCRATCH.take().unwrap_or_else(Scratch::new);
+        let Scratch { panel, sums } = &mut *scratch;
         for o in (0..tiled).step_by(PANEL_OUTPUTS) {
             panel.load::<L, BITS>(lanes, w, o);
             // Rows of a panel lie in one run, but are read side by side, which no processor foresees: so it is told.
             let mut next = &w.packed[(o + PANEL_OUTPUTS) * w.row_bytes()..];
             for r in (0..x.n_rows()).step_by(TILE_ROWS) {
-                panel.multiply::<L, BITS, PLANES>(lanes, next, (x, r), &mut sums);
+                panel.multiply::<L, BITS, PLANES>(lanes, next, (x, r), sums);
                 next = &[];
                 for (r, sums) in (r..x.n_rows()).zip(sum_lanes(&mut sums.0).as_chunks().0) {
                     let sums: &[F; TILES] = sums;
@@ -79,6 +82,7 @@ fn product<L: Lanes, const BITS: usize, const PLANES: usize>(
                 }
             }
         }
+        SCRATCH.set(Some(scratch));
     }
     for o in tiled..w.n_out {
         for r in 0..x.n_rows() {
@@ -100,6 +104,8 @@ pub(crate) struct TileGroup<'a> {
     pub g: usize,
     /// The sums start at zero here.
     pub is_first: bool,
+    /// Planes in which a row has codes in this group.
+    pub planes: usize,
 }
 
 /// One group of sixteen output rows, `[four codes][output row]`, a code a byte.
@@ -146,7 +152,7 @@ impl TileGroup<'_> {
     ) -> F {
         let g = self.g;
         let mut t = [0.0; LANES];
-        for (p, plane) in x.iter().enumerate() {
+        for (p, plane) in x.iter().take(self.planes).enumerate() {
             let dots = lanes.tile_dots::<BITS>(tile, plane, g);
             let sx = [[plane.scales[0][g]; LANES], [plane.scales[1][g]; LANES]];
             t = weigh(dots, &sx, if p == 0 { None } else { Some(t) });
@@ -206,16 +212,6 @@ struct Panel {
 }
 
 impl Panel {
-    #[inline(always)]
-    fn new() -> Panel {
-        Panel {
-            codes: [[[0; LANES]; PANEL_COLUMNS]; TILES],
-            scales: [[[0; LANES]; PANEL_GROUPS]; TILES],
-            biases: [[[0; LANES]; PANEL_GROUPS]; TILES],
-            n_groups: 0,
-        }
-    }
-
     fn fits<const BITS: usize>(w: &QuantMatrix<'_>) -> bool {
         w.n_groups() <= PANEL_GROUPS && w.n_groups() * BITS * 2 <= PANEL_COLUMNS
     }
@@ -254,7 +250,7 @@ impl Panel {
         &self,
         lanes: L,
         next: &[u8],
-        (x, r): (&QuantRows, usize),
+        (x, r): (QuantSlice<'_>, usize),
         Sums(sums): &mut Sums,
     ) {
         let n_rows = (x.n_rows() - r)
@@ -269,6 +265,7 @@ impl Panel {
                 *row = &x.row((r + i).min(x.n_rows() - 1)).as_chunks::<PLANES>().0[c];
             }
             let first = c * CHUNK_GROUPS;
+            let in_second = groups_of_second(&rows);
             for (g, acc) in sums[..CHUNK_GROUPS.min(self.n_groups - first)]
                 .iter_mut()
                 .enumerate()
@@ -285,6 +282,7 @@ impl Panel {
                     biases: [&self.biases[0][first + g], &self.biases[1][first + g]],
                     g,
                     is_first: c == 0,
+                    planes: if in_second[g] == 0 { 1 } else { PLANES },
                 };
                 let acc = &mut acc.as_chunks_mut().0[..n_rows];
                 lanes.tile_rows::<BITS, PLANES>(&group, &rows[..n_rows], acc);
@@ -293,17 +291,41 @@ impl Panel {
     }
 }
 
+/// For each group, not zero where the second plane of a row adds anything to it. A plane of zeros would add zero, to the bit.
+#[inline(always)]
+fn groups_of_second<const PLANES: usize>(rows: &[&[Chunk; PLANES]]) -> [u32; LANES] {
+    let mut used = [0; LANES];
+    for second in rows.iter().filter_map(|planes| planes.get(1)) {
+        for (used, bits) in used.iter_mut().zip(second.used_groups()) {
+            *used |= bits;
+        }
+    }
+    used
+}
+
+/// What a thread needs for products of many rows.
+pub(crate) struct Scratch {
+    panel: Panel,
+    sums: Sums,
+}
+
+thread_local! {
+    /// Kept from one product to the next: clearing it each time took 2 % of a prompt's time.
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    fn new() -> Box<Scratch> {
+        let zeros = Box::new_zeroed();
+        // SAFETY: a scratch is integers and floats alone, and zeros are a value of each.
+        unsafe { zeros.assume_init() }
+    }
+}
+
 /// The sixteen chains of each result: `[lane of the sum][activation row, tile][output row]`. A register at an address that is not a
 /// multiple of its size costs two cache lines.
 #[repr(align(64))]
 struct Sums([[F; TILE_ROWS * TILES]; LANES]);
-
-impl Sums {
-    #[inline(always)]
-    fn new() -> Sums {
-        Sums([[[0.0; LANES]; TILE_ROWS * TILES]; LANES])
-    }
-}
 
 /// Sixteen columns of four bytes of the codes of rows `o..o + 16`, from byte `at` of each row on.
 #[inline(always)]
@@ -396,6 +418,9 @@ fn row_dot<L: Lanes, const BITS: usize, const PLANES: usize>(
         lanes.prefetch(biases, AHEAD_LINES / 8);
         let mut t = [0.0; LANES];
         for (p, plane) in planes.iter().enumerate() {
+            if p == 1 && plane.used_groups() == [0; LANES] {
+                break;
+            }
             let dots = lanes.dots::<BITS>(packed, n, plane);
             t = weigh(dots, &plane.scales, if p == 0 { None } else { Some(t) });
         }

@@ -1,8 +1,7 @@
 //! One safe function per operation, for every instruction set at hand.
 //!
 //! Shapes come as slices and are asserted at the door; nothing here knows files, layers or the model's shape, only
-//! `pool.rs` knows threads, and no
-//! operation allocates. A row's result depends on that row alone, and **every instruction set returns the same bits**: sums run in
+//! `pool.rs` knows threads, and no operation allocates, but for a thread's first product of many rows ([`Pool::THREAD_BYTES`]). A row's result depends on that row alone, and **every instruction set returns the same bits**: sums run in
 //! sixteen f32 lanes with fused multiply-adds and end in one fixed tree, integer sums are exact, and `exp` and `tanh` are our
 //! own polynomials. Each operation is written once, over arrays of sixteen lanes, and compiled once per instruction
 //! set (`isa.rs`); only what a compiler cannot find by itself is written by hand (one file per instruction set).
@@ -51,6 +50,6 @@ pub use isa::Isa;
 pub use norm::{rms_norm, rms_norm_in_place};
 pub use pool::Pool;
 pub use quant_matrix::{Bits, GROUP, QuantMatrix};
-pub use quant_rows::{QuantRows, quantize, quantize_shared};
+pub use quant_rows::{QuantRows, QuantSlice, quantize, quantize_shared};
 pub use rope::rope;
 pub use select::{softmax, top_k};

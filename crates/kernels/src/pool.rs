@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::Columns;
-use crate::fast::PANEL_OUTPUTS;
+use crate::fast::{PANEL_OUTPUTS, Scratch};
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +32,9 @@ const BUSY_SPINS: u32 = 1_000;
 /// In the state: a round is open, workers may enter. Below it the number of workers inside, above it the round.
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
+
+/// Address space of a worker's stack, in bytes: attention keeps queries, keys and sums there.
+const STACK_BYTES: usize = 256 << 10;
 
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
 
@@ -69,6 +72,9 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Pool {
+    /// The most memory that a thread makes resident for operations, in bytes: its stack, and what it keeps from one product to the next.
+    pub const THREAD_BYTES: usize = STACK_BYTES + size_of::<Scratch>();
+
     /// A pool in which `n_threads` threads work, the caller among them.
     ///
     /// # Errors
@@ -99,7 +105,7 @@ impl Pool {
             pool.workers.push(
                 std::thread::Builder::new()
                     .name(format!("ouzel-compute-{i}"))
-                    .stack_size(512 << 10)
+                    .stack_size(STACK_BYTES)
                     .spawn(move || shared.work_until_stopped())?,
             );
         }

@@ -1,25 +1,28 @@
 //! Activations as int8: what the fast products read.
 //!
-//! Each block of 32 elements has its own scale, `sx = absmax / 127`, and its codes `xq = round(x / sx)`; a second plane holds the codes of
-//! what the first left over. Elements of even and of odd index lie apart, so that the low and the high halves of packed 4-bit
+//! Each block of 32 elements has its own scale, `sx = absmax / 127`, and its codes `xq = round(x / sx)`. Where one element drowns the others
+//! of its block, a second plane holds the codes of what the first left over; elsewhere it is zero and is not multiplied. Elements of even and of odd index lie apart, so that the low and the high halves of packed 4-bit
 //! bytes meet their partners without a shuffle. Sixteen groups make a chunk, padded with zeros at a row's end.
 //!
-//! Why 32 and why planes: norm of the error over the norm of the outputs, 256 x 2112 weights of 4 bits, 64 rows.
+//! Why 32 and why a second plane: norm of the error over the norm of the outputs, 256 x 2112 weights of 4 bits, 64 rows.
 //!
-//! | rows | per 64 | per 32 | per 64, two planes | per 32, two planes |
-//! |---|---|---|---|---|
-//! | gaussian | 0.60 % | 0.54 % | 0.0023 % | 0.0020 % |
-//! | gaussian with one element of 1.3e5 | 0.0060 % | 0.0042 % | 3.5e-7 | 2.3e-7 |
-//! | the same, against the norm without that element | 17 % | 12 % | 0.10 % | 0.06 % |
-//! | GeGLU product of gaussians | 1.01 % | 0.83 % | 0.0041 % | 0.0033 % |
-//! | GeGLU product with log-normal tails | 1.24 % | 0.94 % | 0.0057 % | 0.0041 % |
+//! | rows | per 64 | per 32 | per 32, second plane in every block |
+//! |---|---|---|---|
+//! | gaussian | 0.60 % | 0.54 % | 0.0020 % |
+//! | gaussian with one element of 1.3e5 | 0.0060 % | 0.0042 % | 2.3e-7 |
+//! | the same, against the norm without that element | 17 % | 12 % | 0.06 % |
+//! | GeGLU product of gaussians | 1.01 % | 0.83 % | 0.0033 % |
+//! | GeGLU product with log-normal tails | 1.24 % | 0.94 % | 0.0041 % |
 //!
-//! A scale per 32 costs the kernels one multiply-add a group. With the exact sum of `x` in the bias term the errors of one plane
-//! are 1.7 to 1.9 times larger.
+//! Gemma's GeGLU products have such elements, so the third line is what a second plane is for. In every block it costs half of the speed
+//! of a down projection, and likelihood does not see it (`docs/experiments.md`). A scale per 32 costs the kernels one multiply-add a
+//! group. With the exact sum of `x` in the bias term the errors of one plane are 1.7 to 1.9 times larger.
+
+use std::ops::Range;
 
 use crate::Pool;
 use crate::isa::{Isa, Lanes, Op};
-use crate::lanes::{F, LANES, fma, largest, map, max};
+use crate::lanes::{F, LANES, add, fma, largest, map, max, sum};
 use crate::math::ROUND;
 use crate::quant_matrix::GROUP;
 
@@ -43,6 +46,25 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    /// Makes block `b` of group `g` zero.
+    #[inline(always)]
+    fn clear(&mut self, b: usize, g: usize) {
+        let at = g * GROUP / 2 + b * LANES;
+        self.even[at..at + LANES].fill(0);
+        self.odd[at..at + LANES].fill(0);
+        self.scales[b][g] = 0.0;
+    }
+
+    /// For each group, not zero where it has a code that is not zero: bits of its scales.
+    #[inline(always)]
+    pub(crate) fn used_groups(&self) -> [u32; LANES] {
+        let mut used = [0; LANES];
+        for (i, used) in used.iter_mut().enumerate() {
+            *used = self.scales[0][i].to_bits() | self.scales[1][i].to_bits();
+        }
+        used
+    }
+
     /// The codes of even index of group `g`, four at a time.
     #[inline(always)]
     pub(crate) fn even_quads(&self, g: usize) -> [i32; 8] {
@@ -88,7 +110,7 @@ pub struct QuantRows {
 }
 
 impl QuantRows {
-    /// Room for `max_rows` rows of up to `max_n_in` elements in up to `planes` planes.
+    /// Room for `max_rows` rows of up to `max_n_in` elements in up to `planes` planes, see [`quantize`].
     pub fn new(max_rows: usize, max_n_in: usize, planes: usize) -> QuantRows {
         QuantRows {
             chunks: vec![ZERO; max_rows * n_chunks(max_n_in) * planes],
@@ -103,30 +125,18 @@ impl QuantRows {
         max_rows * n_chunks(max_n_in) * planes * size_of::<Chunk>()
     }
 
-    /// Rows held.
-    pub fn n_rows(&self) -> usize {
-        self.n_rows
+    /// All rows held.
+    pub fn all(&self) -> QuantSlice<'_> {
+        let row_chunks = n_chunks(self.n_in) * self.planes;
+        QuantSlice {
+            n_rows: self.n_rows,
+            chunks: &self.chunks[..self.n_rows * row_chunks],
+            row_chunks,
+            n_in: self.n_in,
+            planes: self.planes,
+        }
     }
 
-    /// Elements of a row.
-    pub fn n_in(&self) -> usize {
-        self.n_in
-    }
-
-    /// Planes held.
-    pub(crate) fn planes(&self) -> usize {
-        self.planes
-    }
-
-    /// The chunks of row `r`, planes of a chunk side by side.
-    #[inline(always)]
-    pub(crate) fn row(&self, r: usize) -> &[Chunk] {
-        let len = n_chunks(self.n_in) * self.planes;
-        &self.chunks[r * len..(r + 1) * len]
-    }
-}
-
-impl QuantRows {
     /// Takes on the shape of `x`, and hands out the chunks of its rows.
     fn prepare(&mut self, x: &[f32], n_in: usize, planes: usize) -> &mut [Chunk] {
         assert!(
@@ -150,12 +160,58 @@ impl QuantRows {
     }
 }
 
+/// Some rows of [`QuantRows`].
+#[derive(Clone, Copy, Debug)]
+pub struct QuantSlice<'a> {
+    chunks: &'a [Chunk],
+    n_rows: usize,
+    row_chunks: usize,
+    n_in: usize,
+    planes: usize,
+}
+
+impl<'a> QuantSlice<'a> {
+    /// Some of the rows.
+    ///
+    /// # Panics
+    /// If there are no such rows.
+    pub fn rows(&self, rows: Range<usize>) -> QuantSlice<'a> {
+        QuantSlice {
+            n_rows: rows.len(),
+            chunks: &self.chunks[rows.start * self.row_chunks..rows.end * self.row_chunks],
+            ..*self
+        }
+    }
+
+    /// How many rows.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Elements of a row.
+    pub fn n_in(&self) -> usize {
+        self.n_in
+    }
+
+    /// Planes held.
+    pub(crate) fn planes(&self) -> usize {
+        self.planes
+    }
+
+    /// The chunks of row `r`, planes of a chunk side by side.
+    #[inline(always)]
+    pub(crate) fn row(&self, r: usize) -> &'a [Chunk] {
+        &self.chunks[r * self.row_chunks..(r + 1) * self.row_chunks]
+    }
+}
+
 /// Chunks of a row.
 fn n_chunks(n_in: usize) -> usize {
     n_in.div_ceil(CHUNK_GROUPS * GROUP)
 }
 
-/// Quantizes the rows `x`, `[n, n_in]`, to `planes` planes of int8. A block whose largest magnitude is below 1e-30 becomes zero.
+/// Quantizes the rows `x`, `[n, n_in]`, to int8: in one plane, or in two of which the second serves the blocks that have an outlier. A block
+/// whose largest magnitude is below 1e-30 becomes zero.
 ///
 /// # Panics
 /// If `n_in` is not whole groups of 64, `planes` is not 1 or 2, or `out` lacks room.
@@ -235,7 +291,12 @@ fn quantize_chunk(x: &[f32], planes: &mut [Chunk]) {
             for i in 0..LANES {
                 (even[i], odd[i]) = (block[2 * i], block[2 * i + 1]);
             }
-            for plane in planes.iter_mut() {
+            let drowns = planes.len() == 2 && one_drowns_the_others(even, odd);
+            for (p, plane) in planes.iter_mut().enumerate() {
+                if p == 1 && !drowns {
+                    plane.clear(b, g);
+                    break;
+                }
                 let (scale, inverse) = scale_of(even, odd);
                 let even_sum = encode(&mut even, scale, inverse, &mut plane.even[at..at + LANES]);
                 let odd_sum = encode(&mut odd, scale, inverse, &mut plane.odd[at..at + LANES]);
@@ -245,6 +306,13 @@ fn quantize_chunk(x: &[f32], planes: &mut [Chunk]) {
         }
         planes[0].sums[g] = total;
     }
+}
+
+/// Whether a block's largest element is more than three times all others together: then most of their codes are 0 or 1.
+#[inline(always)]
+fn one_drowns_the_others(even: F, odd: F) -> bool {
+    let (even, odd) = (map(even, f32::abs), map(odd, f32::abs));
+    largest(max(even, odd)) > 0.75 * sum(add(even, odd))
 }
 
 /// The scale of a block and its inverse.

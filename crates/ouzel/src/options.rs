@@ -24,6 +24,8 @@ pub struct Options {
     pub threads: Option<u32>,
     /// Rows of logits to hold at once: 0 or 1 serves generation, more make an evaluation faster.
     pub logits_rows: u32,
+    /// Bytes that the system may keep of the program's own file: they count as the process's. 14 MiB where nothing is said.
+    pub program_bytes: Option<u64>,
     /// Where compiled tokenizers are kept, below `tokenizers/`. Without it, or where it cannot be written, a tokenizer is compiled
     /// anew each time, which takes about a second and more memory for a vocabulary of 262,144.
     pub cache_dir: Option<PathBuf>,
@@ -41,6 +43,7 @@ impl Options {
             threads: self.threads,
             logits_rows: self.logits_rows.max(1),
             reserved_bytes,
+            program_bytes: self.program_bytes,
         }
     }
 }

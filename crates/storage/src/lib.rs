@@ -27,7 +27,7 @@ pub use hash::{Sha256, Xxh3, xxh3_64};
 pub use links::find_link;
 pub use lock::DirLock;
 pub use map::Mmap;
-pub use memory::{free_memory, peak_memory, resident_memory_of};
+pub use memory::{free_memory, peak_memory, program_file_bytes, resident_memory_of};
 pub use positioned::{IoMode, PositionedFile, ReadMode};
 pub use region::Region;
 pub use stream::StreamWriter;

@@ -12,6 +12,12 @@ pub fn peak_memory() -> Option<u64> {
     sys::peak_memory()
 }
 
+/// The bytes of the program's own file that the system may keep in memory: those it maps. They are counted as this process's where it was
+/// the first to run the program, whether it touches them or not. `None` where the system does not say.
+pub fn program_file_bytes() -> Option<u64> {
+    sys::program_file_bytes()
+}
+
 /// The bytes that another process holds now, resident or swapped out; `None` where the system does not say.
 pub fn resident_memory_of(pid: u32) -> Option<u64> {
     sys::resident_memory_of(pid)

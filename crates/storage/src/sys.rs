@@ -13,8 +13,8 @@ pub use unix::{
 #[cfg(windows)]
 pub use windows::{
     CAN_TELL_FILES_APART, Map, allocate, begin_sync, drop_pages, free_memory, free_space, give_way,
-    is_at, open_direct, open_direct_to_write, peak_memory, read_at, release, resident_memory_of,
-    sync_dir, without_links, write_all_at,
+    is_at, open_direct, open_direct_to_write, peak_memory, program_file_bytes, read_at, release,
+    resident_memory_of, sync_dir, without_links, write_all_at,
 };
 
 #[cfg(target_os = "linux")]
@@ -24,7 +24,7 @@ mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
     begin_sync, drop_pages, free_memory, free_space, give_way, open_direct, open_direct_to_write,
-    peak_memory, resident_memory_of,
+    peak_memory, program_file_bytes, resident_memory_of,
 };
 
 #[cfg(target_os = "macos")]
@@ -32,5 +32,5 @@ mod macos;
 #[cfg(target_os = "macos")]
 pub use macos::{
     begin_sync, drop_pages, free_memory, free_space, give_way, open_direct, open_direct_to_write,
-    peak_memory, resident_memory_of,
+    peak_memory, program_file_bytes, resident_memory_of,
 };

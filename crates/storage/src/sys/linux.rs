@@ -67,6 +67,25 @@ pub fn peak_memory() -> Option<u64> {
     )
 }
 
+/// How far into the program's file its mappings reach, from `/proc/self/maps`: what follows is never loaded.
+pub fn program_file_bytes() -> Option<u64> {
+    let program = std::env::current_exe().ok()?;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines()
+        .filter(|line| line.ends_with(program.to_string_lossy().as_ref()))
+        .filter_map(end_in_file)
+        .max()
+}
+
+/// `from-to permissions offset …`, in hexadecimal.
+fn end_in_file(line: &str) -> Option<u64> {
+    let mut fields = line.split_whitespace();
+    let (from, to) = fields.next()?.split_once('-')?;
+    let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
+    let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).ok());
+    offset.checked_add(to?.checked_sub(from?)?)
+}
+
 /// `VmRSS` of another process, with what it swapped out.
 pub fn resident_memory_of(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

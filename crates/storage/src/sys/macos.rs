@@ -64,6 +64,12 @@ pub fn free_memory() -> Option<u64> {
     Some(n_pages * u64::try_from(page_bytes).ok()?)
 }
 
+/// The length of the program's file.
+pub fn program_file_bytes() -> Option<u64> {
+    let program = std::env::current_exe().ok()?;
+    Some(std::fs::metadata(program).ok()?.len())
+}
+
 /// The largest resident size, which macOS counts in bytes.
 pub fn peak_memory() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -133,6 +133,12 @@ pub fn free_memory() -> Option<u64> {
     (ok != 0).then_some(status.ullAvailPhys)
 }
 
+/// The length of the program's file.
+pub fn program_file_bytes() -> Option<u64> {
+    let program = std::env::current_exe().ok()?;
+    Some(std::fs::metadata(program).ok()?.len())
+}
+
 /// The largest working set.
 pub fn peak_memory() -> Option<u64> {
     let mut counters = PROCESS_MEMORY_COUNTERS::default();

@@ -5,7 +5,7 @@ use std::fs;
 use ouzel_storage::counting::{Counts, count};
 use ouzel_storage::{
     AlignedBuf, DirLock, Mmap, Region, Sha256, StorageError, Xxh3, free_memory, free_space,
-    peak_memory, xxh3_64,
+    peak_memory, program_file_bytes, xxh3_64,
 };
 
 #[test]
@@ -168,4 +168,18 @@ fn regions_are_disjoint_and_cover_what_they_were_cut_from() {
     std::thread::spawn(move || piece.fill(9))
         .join()
         .expect("no panic");
+}
+
+#[test]
+fn the_program_has_a_file_and_is_no_longer_than_it() {
+    let whole = std::fs::metadata(std::env::current_exe().expect("a program"))
+        .expect("its file")
+        .len();
+    let mapped = program_file_bytes().expect("every supported system says");
+    assert!(mapped > 0, "nothing of the program is mapped");
+    // The last mapping ends with a page.
+    assert!(
+        mapped <= whole.next_multiple_of(4096),
+        "{mapped} of {whole}"
+    );
 }
