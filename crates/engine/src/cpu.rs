@@ -11,14 +11,14 @@ mod routes;
 
 use std::sync::Arc;
 
-use ouzel_kernels::{self as kernels, Columns, Isa, Pool, QuantMatrix, QuantRows};
+use ouzel_kernels::{self as kernels, Columns, Isa, Pool, QuantMatrix, QuantRows, QuantSlice};
 
 use self::attention::AttentionScratch;
 use self::buffer::Buffer;
 use self::experts::ExpertScratch;
 use self::rotary::Rotary;
 use self::routes::Routes;
-use crate::budget::{Budget, DOWN_PLANES, EXPERT_ROWS, max_width};
+use crate::budget::{Budget, DOWN_PLANES, max_width, quantized_rows};
 use crate::config::Config;
 use crate::kv::KvCache;
 use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
@@ -67,7 +67,17 @@ const ALL: [Buf; Buf::COUNT] = [
 #[derive(Clone, Copy)]
 enum Input<'a> {
     F32(&'a [f32]),
-    I8(&'a QuantRows),
+    I8(QuantSlice<'a>),
+}
+
+impl<'a> Input<'a> {
+    /// Row `i`, of `width` elements.
+    fn row(self, i: usize, width: usize) -> Input<'a> {
+        match self {
+            Input::F32(x) => Input::F32(&x[i * width..(i + 1) * width]),
+            Input::I8(x) => Input::I8(x.rows(i..i + 1)),
+        }
+    }
 }
 
 impl Cpu {
@@ -81,7 +91,7 @@ impl Cpu {
         store: ExpertStore,
         pool: Pool,
     ) -> Cpu {
-        let rows = budget.blocks.block_rows.max(EXPERT_ROWS);
+        let rows = quantized_rows(&config, budget.blocks.block_rows);
         Cpu {
             isa,
             precision,
@@ -164,13 +174,15 @@ impl Cpu {
     /// `y = W x` over `n` rows, the output rows split over the threads.
     fn project(&self, w: &QuantMatrix<'_>, x: Input<'_>, n: usize, y: &mut [f32]) {
         let y = Columns::new(y, n, w.n_out);
-        self.pool.for_each_column_range(y, &|range, y| {
-            let w = w.rows(range);
-            match x {
-                Input::F32(x) => kernels::matmul(self.isa, &w, x, y),
-                Input::I8(x) => kernels::matmul_i8(self.isa, &w, x, y),
-            }
-        });
+        self.pool
+            .for_each_column_range(y, &|range, y| self.multiply(&w.rows(range), x, y));
+    }
+
+    fn multiply(&self, w: &QuantMatrix<'_>, x: Input<'_>, y: Columns<'_>) {
+        match x {
+            Input::F32(x) => kernels::matmul(self.isa, w, x, y),
+            Input::I8(x) => kernels::matmul_i8(self.isa, w, x, y),
+        }
     }
 
     /// Calls `f(row index, row)` for each row of `buf`, the rows split over the threads.
@@ -318,7 +330,7 @@ impl Ops for Cpu {
             let input = if exact {
                 Input::F32(x_rows)
             } else {
-                Input::I8(&self.quantized)
+                Input::I8(self.quantized.all())
             };
             let mut y = std::mem::take(&mut self.buffers[out as usize]);
             self.project(
@@ -432,7 +444,7 @@ impl Ops for Cpu {
             Precision::Exact => Input::F32(x),
             Precision::Fast => {
                 kernels::quantize(self.isa, x, width, 1, &mut self.quantized);
-                Input::I8(&self.quantized)
+                Input::I8(self.quantized.all())
             }
         };
         let mut logits = std::mem::take(&mut self.buffers[Buf::Logits as usize]);

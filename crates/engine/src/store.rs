@@ -59,9 +59,8 @@ pub struct ExpertStore {
     plan: Plan,
     /// Experts of the request under way, in ascending order.
     requested: Vec<ExpertId>,
-    /// The next expert to hand out in turn, to look at for hits, and for misses to send.
+    /// The next expert to hand out in turn, and to look at for misses to send.
     next_in_turn: usize,
-    next_hit: usize,
     next_miss: usize,
     n_in_flight: usize,
     counts: Stats,
@@ -104,7 +103,6 @@ impl ExpertStore {
             plan: Plan::new(n_experts),
             requested: Vec::with_capacity(n_experts),
             next_in_turn: 0,
-            next_hit: 0,
             next_miss: 0,
             n_in_flight: 0,
             counts: Stats::default(),
@@ -218,7 +216,6 @@ impl ExpertStore {
             .extend(experts.iter().map(|&(expert, _)| expert));
         self.caches[l.index()].plan_chunk(experts, &mut self.plan);
         self.next_in_turn = 0;
-        self.next_hit = 0;
         self.next_miss = 0;
         for placement in self.plan.placements() {
             match placement {
@@ -230,16 +227,18 @@ impl ExpertStore {
         Ok(())
     }
 
-    /// The next expert at hand: hits first, then misses as they arrive; `None` when every requested expert was handed out.
-    pub fn next(&mut self) -> Result<Option<Ready>, EngineError> {
-        while self.next_hit < self.requested.len() {
-            let nth = self.next_hit;
-            self.next_hit += 1;
+    /// Hands out the requested experts that lie in slots.
+    pub fn take_hits(&mut self, hits: &mut Vec<Ready>) {
+        for nth in 0..self.requested.len() {
             if let Placement::Hit(slot) = self.plan.placements()[nth] {
                 let bytes = self.slot(slot).take().expect("a hit lies in its slot");
-                return Ok(Some(Ready { nth, bytes }));
+                hits.push(Ready { nth, bytes });
             }
         }
+    }
+
+    /// The next of the other experts, as they arrive; `None` when every requested expert was handed out.
+    pub fn next_arrival(&mut self) -> Result<Option<Ready>, EngineError> {
         if self.n_in_flight == 0 {
             self.finish();
             return Ok(None);
