@@ -234,12 +234,17 @@ fn names(installed: &[(String, PathBuf)]) -> String {
     names.join(", ")
 }
 
+/// Bytes of this program's file that count as the process's memory, where the system says.
+pub fn program_bytes() -> Option<u64> {
+    ouzel_storage::program_file_bytes(&std::env::current_exe().ok()?)
+}
+
 impl Chosen {
     /// The options of a session: the flags, the cache, and the bundled model's own defaults.
     pub fn options(&self, args: &SessionArgs, precision: Precision) -> Options {
         let mut options = args.options(precision);
         options.cache_dir = self.places.cache.clone();
-        options.program_bytes = ouzel_storage::program_file_bytes();
+        options.program_bytes = program_bytes();
         if self.is_demo && args.slots.is_none() && args.memory.is_none() {
             options.slots = Some(demo::SLOTS);
         }

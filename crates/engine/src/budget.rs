@@ -3,7 +3,7 @@
 //! Pure arithmetic over the configuration and the options. A budget that is too small is refused together with the smallest one
 //! that would do. The table it makes is the one that `inspect --memory` prints.
 
-use ouzel_kernels::Pool;
+use ouzel_kernels::{Pool, QuantRows};
 
 use crate::blocks::BlockShape;
 use crate::config::Config;
@@ -38,7 +38,7 @@ const CHUNK_BESIDE_SLOTS: usize = 512;
 pub const CHUNK_BUFFERS: usize = 4;
 /// Words that the routing of a chunk keeps for each choice.
 const ROUTING_WORDS: usize = 3;
-/// int8 planes of the activations that enter a down projection: the GeGLU product spans too many magnitudes for one.
+/// int8 planes of the activations that enter a down projection: a GeGLU product may have an element that drowns its block.
 pub const DOWN_PLANES: usize = 2;
 /// Rows of one expert that are computed together.
 pub const EXPERT_ROWS: usize = 64;
@@ -127,14 +127,8 @@ pub fn plan_budget(
         ),
         line("logits", 4 * logits_rows as u64 * config.vocab_size as u64),
         line("tokenizer and sampler", options.reserved_bytes),
-        line(
-            "threads",
-            (threads * Pool::THREAD_BYTES + READ_THREADS * STACK_BYTES) as u64,
-        ),
-        line(
-            "program",
-            options.program_bytes.unwrap_or(PROGRAM_BYTES) + SLACK_BYTES,
-        ),
+        line("threads", thread_bytes(threads)),
+        line("program", program_bytes(options)),
     ];
     let fixed: u64 = lines.iter().map(|line| line.bytes).sum();
     let arena = ArenaPlan {
@@ -388,9 +382,25 @@ fn routing_bytes(config: &Config, chunk: usize) -> u64 {
 fn block_bytes(config: &Config, block: usize) -> u64 {
     let rows = EXPERT_ROWS.max(config.experts_per_token);
     let expert = 4 * rows * (2 * config.hidden_size + 2 * config.expert_intermediate);
-    let quantized =
-        ouzel_kernels::QuantRows::bytes(block.max(EXPERT_ROWS), max_width(config), DOWN_PLANES);
+    let quantized = QuantRows::bytes(
+        quantized_rows(config, block),
+        max_width(config),
+        DOWN_PLANES,
+    );
     (4 * block * block_width(config) + expert + quantized) as u64
+}
+
+fn thread_bytes(threads: usize) -> u64 {
+    (threads * Pool::THREAD_BYTES + READ_THREADS * STACK_BYTES) as u64
+}
+
+fn program_bytes(options: &Options) -> u64 {
+    options.program_bytes.unwrap_or(PROGRAM_BYTES) + SLACK_BYTES
+}
+
+/// Rows that are quantized together: of a block, of an expert, or the products of all experts of one token.
+pub fn quantized_rows(config: &Config, block: usize) -> usize {
+    block.max(EXPERT_ROWS).max(config.experts_per_token)
 }
 
 /// Floats of a row of all block buffers together.

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use ouzel::{Model, Options};
 use ouzel_engine::TokenId;
-use ouzel_storage::{AlignedBuf, StreamWriter};
+use ouzel_storage::{AlignedBuf, StreamWriter, program_file_bytes};
 
 use crate::synth;
 use cgroup::Cgroup;
@@ -111,7 +111,9 @@ impl Proof {
         Options {
             memory: Some(budget),
             max_context: Some(self.context),
-            program_bytes: ouzel_storage::program_file_bytes(),
+            program_bytes: std::env::current_exe()
+                .ok()
+                .and_then(|program| program_file_bytes(&program)),
             ..Options::default()
         }
     }

@@ -68,8 +68,7 @@ pub fn peak_memory() -> Option<u64> {
 }
 
 /// How far into the program's file its mappings reach, from `/proc/self/maps`: what follows is never loaded.
-pub fn program_file_bytes() -> Option<u64> {
-    let program = std::env::current_exe().ok()?;
+pub fn program_file_bytes(program: &Path) -> Option<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines()
         .filter(|line| line.ends_with(program.to_string_lossy().as_ref()))

@@ -65,8 +65,7 @@ pub fn free_memory() -> Option<u64> {
 }
 
 /// The length of the program's file.
-pub fn program_file_bytes() -> Option<u64> {
-    let program = std::env::current_exe().ok()?;
+pub fn program_file_bytes(program: &Path) -> Option<u64> {
     Some(std::fs::metadata(program).ok()?.len())
 }
 

@@ -172,10 +172,9 @@ fn regions_are_disjoint_and_cover_what_they_were_cut_from() {
 
 #[test]
 fn the_program_has_a_file_and_is_no_longer_than_it() {
-    let whole = std::fs::metadata(std::env::current_exe().expect("a program"))
-        .expect("its file")
-        .len();
-    let mapped = program_file_bytes().expect("every supported system says");
+    let program = std::env::current_exe().expect("a program");
+    let whole = std::fs::metadata(&program).expect("its file").len();
+    let mapped = program_file_bytes(&program).expect("every supported system says");
     assert!(mapped > 0, "nothing of the program is mapped");
     // The last mapping ends with a page.
     assert!(

@@ -33,7 +33,7 @@ pub fn table(args: &BenchArgs, memory: Option<u64>, rates: &Rates) -> Result<Str
         chunk: session.chunk,
         threads: session.threads,
         reserved_bytes: TEXT_BYTES,
-        program_bytes: ouzel_storage::program_file_bytes(),
+        program_bytes: crate::models::program_bytes(),
         ..options
     };
     let budgets: Vec<(String, u64)> = match memory {
