@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ouzel_hub::{COMMIT, Hub, Options, REPOSITORY};
 
-use crate::running::Chat;
-use crate::tool::{Run, User, install_to, repository};
+use crate::tool::{Run, User, repository};
 
+#[cfg(target_os = "linux")]
 const TINY: &str = "testdata/tiny-a/mlx";
 
 fn text(path: impl AsRef<Path>) -> String {
@@ -54,7 +54,7 @@ fn read_only(user: &User, folder: &Path, args: &[&str]) -> Option<Run> {
 #[test]
 fn a_read_only_folder_is_read_and_refused_in_one_line() {
     let user = User::new();
-    install_to(TINY, &user.models.join("tiny.gturbo"));
+    crate::tool::install_to(TINY, &user.models.join("tiny.gturbo"));
     let before = fs::read_dir(&user.models).expect("a folder").count();
     let on = |args: &[&str]| read_only(&user, &user.models, args);
     let demo = text(repository("models/demo"));
@@ -99,7 +99,7 @@ fn the_bundled_name_is_taken_in_the_folder_one_stands_in_too() {
 fn a_link_and_what_it_leads_to_are_one_model() {
     let user = User::new().with_one_machine();
     let real = user.path("elsewhere.gturbo");
-    install_to("models/demo", Path::new(&real));
+    crate::tool::install_to("models/demo", Path::new(&real));
     fs::create_dir_all(&user.models).expect("the folder is ours");
     let link = user.models.join("link.gturbo");
     std::os::unix::fs::symlink(&real, &link).expect("a link");
@@ -108,7 +108,7 @@ fn a_link_and_what_it_leads_to_are_one_model() {
     assert!(list.contains("* link"), "{list}");
     assert_eq!(list.matches("complete").count(), 1, "{list}");
 
-    let chat = Chat::start(&user, &[]);
+    let chat = crate::running::Chat::start(&user, &[]);
     let pid = chat.child.id().to_string();
     let from = text(repository("models/demo"));
     let change = ["install", "--from", &from, "--output", &real, "--overwrite"];
