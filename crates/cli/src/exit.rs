@@ -123,11 +123,15 @@ fn install_code(error: &InstallError) -> u8 {
         | InstallError::NotAModel { .. }
         | InstallError::Broken { .. }
         | InstallError::Damaged { .. } => MODEL,
-        InstallError::Exists { .. } | InstallError::Address { .. } => USAGE,
+        InstallError::Exists { .. }
+        | InstallError::InTheWay { .. }
+        | InstallError::OtherCheckpoint { .. }
+        | InstallError::Address { .. } => USAGE,
         InstallError::NoRoom { .. } => RESOURCES,
         InstallError::Source { .. }
         | InstallError::Unkept { .. }
         | InstallError::Refused { .. }
+        | InstallError::Unreachable { .. }
         | InstallError::Network { .. }
         | InstallError::Foreign { .. } => IO,
         InstallError::Paused => INTERRUPTED,

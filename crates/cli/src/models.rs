@@ -89,9 +89,10 @@ impl Places {
 
     /// Whether a model at `output` could not be meant by its name, because the bundled one is.
     pub fn is_taken(&self, output: &Path) -> bool {
-        let folder = output
-            .parent()
-            .and_then(|folder| fs::canonicalize(folder).ok());
+        let folder = output.parent().and_then(|folder| {
+            let here = folder == Path::new("");
+            fs::canonicalize(if here { Path::new(".") } else { folder }).ok()
+        });
         let is_here = output.parent() == Some(&self.models)
             || (folder.is_some() && folder == fs::canonicalize(&self.models).ok());
         is_here && (output.file_stem() == Some(OsStr::new(DEMO)) || demo::is_demo(output))

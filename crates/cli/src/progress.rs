@@ -53,6 +53,12 @@ impl Progress {
         self.0.set_position(done);
     }
 
+    /// Where it begins: what was done before says nothing about the rate.
+    fn begin(&self, done: u64, total: u64) {
+        self.set(done, total);
+        self.0.reset_eta();
+    }
+
     /// So much more is done.
     pub fn add(&self, more: u64) {
         self.0.inc(more);
@@ -129,10 +135,16 @@ impl Reporter {
         matches!(self.shape, Shape::Json)
     }
 
+    /// Tells a program something else.
+    pub fn tell(&self, value: &serde_json::Value) {
+        tell(value);
+    }
+
     /// Shows one event.
     pub fn show(&mut self, event: Event) {
         match event {
             Event::Missing { file, consequence } => self.missing(file, consequence),
+            Event::Discards { bytes: n } => self.discards(n),
             Event::Begins {
                 phase,
                 total_bytes,
@@ -152,6 +164,16 @@ impl Reporter {
         }
     }
 
+    fn discards(&self, n: u64) {
+        match self.shape {
+            Shape::Json => tell(&json!({ "event": "discards", "bytes": n })),
+            _ => self.say(&format!(
+                "what an unfinished installation of another checkpoint or revision left there, {}, is removed",
+                bytes(n)
+            )),
+        }
+    }
+
     fn begin(&mut self, phase: Phase, total: u64, done: u64) {
         let now = Instant::now();
         (self.phase, self.done, self.total, self.from) = (phase, done, total, done);
@@ -159,7 +181,7 @@ impl Reporter {
         match &mut self.shape {
             Shape::Bar(bar) => {
                 let new = Progress::bytes(word(phase), false);
-                new.set(done, total);
+                new.begin(done, total);
                 *bar = Some(new);
             }
             // What is quick is not worth a line; what takes long gets one in time.

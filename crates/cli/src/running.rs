@@ -85,7 +85,9 @@ pub fn claim(
 
 /// A lock on the model that others who read it share.
 fn share(dir: &Path) -> anyhow::Result<Option<DirLock>> {
-    match DirLock::try_share(&DirLock::path_for(dir)) {
+    // Where the model is a link, the lock belongs to what it leads to, as an installation sees it.
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    match DirLock::try_share(&DirLock::path_for(&dir)) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ StorageError::Locked { .. }) => Err(error.into()),
         // A folder that cannot be written to cannot be installed to, either.

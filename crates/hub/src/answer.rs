@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::content::Content;
-use crate::http::{Head, Question, decode};
+use crate::http::{Head, Question};
 use crate::{Ask, COMMIT, Fault, Kind, REPOSITORY, Shared};
 
 /// Answers every question of a connection.
@@ -62,13 +62,13 @@ impl Answer<'_> {
         let api = format!("/api/models/{REPOSITORY}/revision/");
         let resolve = format!("/{REPOSITORY}/resolve/{COMMIT}/");
         if let Some(revision) = path.strip_prefix(&api) {
-            return self.listing(&decode(revision));
+            return self.listing(revision);
         }
         if let Some(name) = path.strip_prefix(&resolve) {
-            return self.resolve(&decode(name));
+            return self.resolve(name);
         }
         if let Some(name) = path.strip_prefix("/stored/") {
-            return self.stored(&decode(name), query);
+            return self.stored(name, query);
         }
         self.refuse(404, None)
     }
@@ -131,6 +131,10 @@ impl Answer<'_> {
         match fault {
             Some(Fault::Answers(status, wait)) => return self.refuse(status, wait),
             Some(Fault::WebPage) => return self.web_page(),
+            Some(Fault::Stalls(_)) => {
+                self.shared.stall();
+                return Ok(false);
+            }
             _ => {}
         }
         Head::new(200)

@@ -1,4 +1,5 @@
-//! A model hub on loopback that speaks the protocol of the real ones and misbehaves on demand. It never ships.
+//! A model hub on loopback that speaks the protocol of the real ones and misbehaves on demand. It never ships; `cargo xtask hub FOLDER`
+//! runs one by hand.
 //!
 //! The endpoint is `127.0.0.1`, the storage that it redirects to is `localhost`: two host names, so that a token which follows a redirect
 //! is caught. Large files are stored behind addresses that are signed and can expire; small ones come from the endpoint itself. A
@@ -129,7 +130,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Serves the files of a folder as [`REPOSITORY`] at [`COMMIT`].
+    /// Serves the files of a folder as [`REPOSITORY`] at [`COMMIT`]; their names have letters that stand for themselves in an address.
     ///
     /// # Errors
     /// Those of the folder and of the port.

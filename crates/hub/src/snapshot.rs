@@ -52,6 +52,14 @@ impl Shape {
     };
 }
 
+/// The tensors of a checkpoint in the order of its shards: names, types and shapes.
+pub fn tensor_table(shape: &Shape) -> Vec<(String, TensorDtype, Vec<u64>)> {
+    let tensors = tensors(shape).into_iter();
+    tensors
+        .map(|tensor| (tensor.name, tensor.dtype, tensor.shape))
+        .collect()
+}
+
 /// Writes the checkpoint into a folder, which is made.
 ///
 /// # Errors
@@ -129,7 +137,8 @@ impl Tensor {
     }
 }
 
-fn config(shape: &Shape) -> Value {
+/// Its `config.json`.
+pub fn config(shape: &Shape) -> Value {
     let mut config: Value = serde_json::from_str(CONFIG).expect("a file of the repository");
     let mut quantization = json!({ "group_size": 64, "bits": 4, "mode": "affine" });
     for layer in 0..shape.n_layers {

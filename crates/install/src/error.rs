@@ -1,6 +1,6 @@
 //! What can go wrong between a checkpoint and a model directory, grouped by what the caller can do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ouzel_format::FormatError;
 use ouzel_storage::StorageError;
@@ -26,7 +26,7 @@ pub enum InstallError {
         reason: String,
     },
     /// A file of the checkpoint breaks its format, or the checkpoint needs what this program lacks.
-    #[error("{file}: {source}")]
+    #[error("{}", located(Path::new(file), source))]
     Format {
         /// The file.
         file: String,
@@ -51,6 +51,22 @@ pub enum InstallError {
         /// The output.
         path: PathBuf,
     },
+    /// What lies at the output, or beside it where the work goes on, is no model, and nobody's to remove: choose another place.
+    #[error("{}: {what}, so it is left alone; move it away first", path.display())]
+    InTheWay {
+        /// Where it lies.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// What is to be repaired came from another checkpoint than the one at hand: name the right one.
+    #[error("{}: {what} another checkpoint than this one; name its repository with --repo and --revision, or its folder with --from", dir.display())]
+    OtherCheckpoint {
+        /// The model, or the place of one.
+        dir: PathBuf,
+        /// How it has to do with that checkpoint.
+        what: &'static str,
+    },
     /// The disk has too little room; nothing was written.
     #[error("{}: {needed} bytes are needed, {reserve} of them as a reserve, and {free} are free; make room, or choose a folder on another disk", path.display())]
     NoRoom {
@@ -72,7 +88,7 @@ pub enum InstallError {
         reason: String,
     },
     /// A file of a model breaks its format.
-    #[error("{}: {source}; install the model again", path.display())]
+    #[error("{}; `ouzel install --repair` brings it again", located(path, source))]
     Broken {
         /// The file.
         path: PathBuf,
@@ -107,7 +123,17 @@ pub enum InstallError {
         /// Why, and what to do.
         reason: String,
     },
-    /// The hub cannot be reached, or does not give what was asked for, after all tries.
+    /// The hub did not answer the first question: look at the connection.
+    #[error(
+        "{repository}: {reason}; look at the connection, and at HF_ENDPOINT and HTTPS_PROXY where they are set"
+    )]
+    Unreachable {
+        /// The repository.
+        repository: String,
+        /// What happened last.
+        reason: String,
+    },
+    /// The hub cannot be reached any more, or does not give what was asked for, after all tries.
     #[error("{file}: {reason}; what has come is kept, and the same command goes on later")]
     Network {
         /// The file of the repository, or the repository.
@@ -137,6 +163,16 @@ pub enum InstallError {
     /// The disk failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+}
+
+/// What is wrong with a file, which is named once: most of these errors begin with its name.
+fn located(path: &Path, source: &FormatError) -> String {
+    let said = source.to_string();
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    match name.and_then(|name| said.strip_prefix(&*name)) {
+        Some(rest) => format!("{}{rest}", path.display()),
+        None => format!("{}: {said}", path.display()),
+    }
 }
 
 impl InstallError {

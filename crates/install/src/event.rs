@@ -23,6 +23,11 @@ pub enum Event {
         /// What will not work.
         consequence: &'static str,
     },
+    /// What an unfinished installation of another checkpoint or revision left in the same place is removed.
+    Discards {
+        /// What it took.
+        bytes: u64,
+    },
     /// A phase begins.
     Begins {
         /// Which.

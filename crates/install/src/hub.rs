@@ -13,19 +13,23 @@ mod listing;
 mod pipe;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hyper::Method;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::checkpoint::may_need;
+use crate::installation::check;
 use crate::{InstallError, Request, Sink, Source};
 use address::{Address, encode};
 use connection::Connector;
 use exchange::{Connections, Origin, Trouble};
-use fetch::bring_patiently;
+use fetch::{CHECK_EVERY, bring_patiently};
 use files::{File, Files, Part, Place};
 use listing::{Listed, Listing};
 use pipe::Out;
@@ -61,6 +65,8 @@ pub struct HubOptions {
     pub stall: Duration,
     /// How failures are met.
     pub patience: Patience,
+    /// Set to true from elsewhere, it ends every wait for the hub.
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl HubOptions {
@@ -76,6 +82,7 @@ impl HubOptions {
             connections: 8,
             stall: Duration::from_secs(30),
             patience: Patience::default(),
+            cancel: Arc::default(),
         }
     }
 }
@@ -86,6 +93,7 @@ pub struct Hub {
     files: Arc<Files>,
     patience: Patience,
     connections: usize,
+    cancel: Arc<AtomicBool>,
     licence: Option<String>,
 }
 
@@ -93,7 +101,8 @@ impl Hub {
     /// Asks for the commit of the revision and for the files of it.
     ///
     /// # Errors
-    /// [`InstallError::Address`], [`InstallError::Refused`], [`InstallError::Network`], [`InstallError::Foreign`].
+    /// [`InstallError::Address`], [`InstallError::Refused`], [`InstallError::Unreachable`], [`InstallError::Foreign`],
+    /// [`InstallError::Paused`].
     pub fn open(options: &HubOptions) -> Result<Hub, InstallError> {
         check_repository(&options.repository)?;
         if options.revision.is_empty() {
@@ -127,12 +136,14 @@ impl Hub {
                 file: options.repository.clone(),
                 reason: format!("no threads: {error}"),
             })?;
-        let (listing, files) = runtime.block_on(open(origin, options))?;
+        let opening = unless(&options.cancel, open(origin, options));
+        let (listing, files) = runtime.block_on(opening)?;
         Ok(Hub {
             runtime,
             files: Arc::new(files),
             patience: options.patience,
             connections: options.connections.max(1),
+            cancel: options.cancel.clone(),
             licence: listing.licence,
         })
     }
@@ -184,14 +195,17 @@ impl Source for Hub {
             len: buf.len() as u64,
         };
         let mut bytes = Vec::with_capacity(buf.len());
-        self.runtime.block_on(bring_patiently(
+        let (mut connections, mut out) = (Connections::default(), Out::Memory(&mut bytes));
+        let mut unheard = |_: &str, _| {};
+        let bringing = bring_patiently(
             &self.files,
             &self.patience,
-            &mut Connections::default(),
+            &mut connections,
             &part,
-            &mut Out::Memory(&mut bytes),
-            &mut |_, _| {},
-        ))?;
+            &mut out,
+            &mut unheard,
+        );
+        self.runtime.block_on(unless(&self.cancel, bringing))?;
         buf.copy_from_slice(&bytes);
         Ok(())
     }
@@ -205,6 +219,20 @@ impl Source for Hub {
     fn bring(&self, requests: &[Request<'_>], sink: &mut dyn Sink) -> Result<(), InstallError> {
         let how = (self.patience, self.connections);
         fetch::bring(&self.runtime, &self.files, how, requests, sink)
+    }
+}
+
+/// Waits for `work` until it is cancelled: a hub that says nothing holds nobody who pressed Ctrl-C.
+async fn unless<T>(
+    cancel: &AtomicBool,
+    work: impl Future<Output = Result<T, InstallError>>,
+) -> Result<T, InstallError> {
+    let mut work = pin!(work);
+    loop {
+        check(cancel)?;
+        if let Ok(result) = timeout(CHECK_EVERY, work.as_mut()).await {
+            return result;
+        }
     }
 }
 
@@ -333,8 +361,8 @@ async fn patiently<T>(
             Err(Trouble::Passing { reason, wait }) => {
                 failures += 1;
                 if failures >= patience.tries_to_begin() {
-                    return Err(InstallError::Network {
-                        file: what.to_owned(),
+                    return Err(InstallError::Unreachable {
+                        repository: what.to_owned(),
                         reason,
                     });
                 }

@@ -15,14 +15,11 @@ use crate::landing::Landing;
 use crate::plan::{Piece, Plan, PlannedFile, plan};
 use crate::ranges::{Run, Transfer};
 use crate::records::{RecordInputs, write_records};
+use crate::room::Room;
 use crate::source::{Request, Sink, Source};
 use crate::stage::{self, Stage, StageInputs};
 use crate::{Event, InstallError, InstallOptions, Installed, Phase};
 
-/// The most that is left free on the disk beside the files of a model, in bytes: for its records, and for whoever else writes meanwhile.
-const MAX_RESERVE_BYTES: u64 = 1 << 30;
-/// A small model needs no more reserve than this part of its size.
-const RESERVE_SHARE: u64 = 8;
 /// How often progress is told while the last files are hashed.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
@@ -38,15 +35,17 @@ pub struct Installation<'a> {
     fingerprint: Sha256Hex,
     /// Bytes that an earlier run says it transferred.
     pub claimed_bytes: u64,
-    /// Bytes free on the disk.
-    pub free_bytes: u64,
+    /// What an unfinished installation of another checkpoint or revision left there, in bytes; it will be removed.
+    pub discarded_bytes: Option<u64>,
+    /// Room on the disk.
+    pub room: Room,
 }
 
 impl<'a> Installation<'a> {
     /// Reads the checkpoint's headers, plans, and looks for what is in the way.
     ///
     /// # Errors
-    /// [`InstallError::Exists`], [`InstallError::NotAModel`] (what would be replaced is no model), and those of [`plan`].
+    /// [`InstallError::Exists`], [`InstallError::InTheWay`] (what would be replaced is no model), and those of [`plan`].
     pub fn prepare(
         source: &'a dyn Source,
         disk: &'a dyn Disk,
@@ -65,12 +64,13 @@ impl<'a> Installation<'a> {
             });
         }
         let plan = plan(&checkpoint)?;
+        // What could not be replaced is not said to be replaceable.
+        stage::check_replaceable(disk, output)?;
         if disk.exists(output) && !options.overwrite {
             return Err(InstallError::Exists {
                 path: output.to_owned(),
             });
         }
-        stage::check_replaceable(disk, output)?;
         let transfer = Transfer::of(&plan);
         let fingerprint = plan.fingerprint(source);
         let claims = stage::claims(
@@ -84,9 +84,13 @@ impl<'a> Installation<'a> {
         )?;
         let claimed = claims.iter().flatten();
         let claimed_bytes = claimed.map(|record| transfer.ranges[record.range].len);
+        let partial = stage::partial_of(output);
+        let room = Room::of(disk, (output, &partial), &plan)?;
+        let is_foreign = claims.is_none() && disk.exists(&partial);
         Ok(Installation {
             claimed_bytes: claimed_bytes.sum(),
-            free_bytes: disk.free_space(output)?,
+            discarded_bytes: is_foreign.then_some(room.taken_bytes),
+            room,
             source,
             disk,
             output: output.to_owned(),
@@ -119,27 +123,12 @@ impl<'a> Installation<'a> {
         self.plan.size()
     }
 
-    /// Bytes that stay free.
-    pub fn reserve_bytes(&self) -> u64 {
-        (self.plan.size() / RESERVE_SHARE).min(MAX_RESERVE_BYTES)
-    }
-
     /// Whether the disk has room for what is left to do, and the reserve.
     ///
     /// # Errors
     /// [`InstallError::NoRoom`].
     pub fn check_room(&self) -> Result<(), InstallError> {
-        let (size, reserve) = (self.plan.size(), self.reserve_bytes());
-        let needed = size.saturating_sub(self.claimed_bytes) + reserve;
-        if self.free_bytes < needed {
-            return Err(InstallError::NoRoom {
-                path: self.output.clone(),
-                needed,
-                reserve,
-                free: self.free_bytes,
-            });
-        }
-        Ok(())
+        self.room.check(&self.output)
     }
 
     /// Does it.
@@ -155,6 +144,9 @@ impl<'a> Installation<'a> {
             files: &self.plan.files,
             transfer: &self.transfer,
         };
+        if let Some(bytes @ 1..) = self.discarded_bytes {
+            events(Event::Discards { bytes });
+        }
         if self.claimed_bytes > 0 {
             events(Event::Begins {
                 phase: Phase::Checking,
@@ -292,7 +284,7 @@ impl<'a> Installation<'a> {
 }
 
 /// Whether it was cancelled.
-fn check(cancel: &AtomicBool) -> Result<(), InstallError> {
+pub fn check(cancel: &AtomicBool) -> Result<(), InstallError> {
     match cancel.load(Ordering::Relaxed) {
         true => Err(InstallError::Paused),
         false => Ok(()),

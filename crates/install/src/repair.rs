@@ -3,17 +3,19 @@
 //! The directory becomes unfinished first, so that a repair which is cut short goes on like an installation. An expert is judged by its
 //! checksum, any other file as a whole by its hash.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use ouzel_format::{Checksums, Manifest, paths};
+use ouzel_format::{Checksums, FileRecord, Manifest, paths};
 use ouzel_storage::Disk;
 
 use crate::checkpoint::Checkpoint;
 use crate::hash::hash_file;
-use crate::installation::Installation;
+use crate::installation::{Installation, check};
 use crate::journal::Record;
 use crate::plan::{Plan, PlannedFile, plan};
 use crate::ranges::Transfer;
+use crate::room::Room;
 use crate::source::Source;
 use crate::stage::{self, Landed, StageInputs};
 use crate::verify::{self, refuse_links};
@@ -23,7 +25,7 @@ use crate::{Event, InstallError, InstallOptions, Installed, Phase};
 /// was cut short goes on.
 ///
 /// # Errors
-/// [`InstallError::NotAModel`], [`InstallError::Foreign`] for another checkpoint, and those of an installation.
+/// [`InstallError::NotAModel`], [`InstallError::OtherCheckpoint`], and those of an installation.
 pub fn repair(
     source: &dyn Source,
     disk: &dyn Disk,
@@ -33,100 +35,154 @@ pub fn repair(
 ) -> Result<Option<Installed>, InstallError> {
     let mut options = options.clone();
     // A model keeps its name.
-    if let Ok((manifest, _)) = verify::manifest(disk, dir) {
+    if let Ok((manifest, _)) = verify::bare_manifest(disk, dir) {
         options.model_id = Some(manifest.model_id);
     }
     if disk.exists(dir) || !stage::was_cut_short(disk, dir) {
         let checkpoint = Checkpoint::read(source)?;
-        let plan = plan(&checkpoint)?;
-        let is_whole = reopen(source, disk, dir, (&checkpoint, &plan), events)?;
-        if is_whole {
+        let work = Work {
+            source,
+            disk,
+            dir,
+            options: &options,
+            plan: &plan(&checkpoint)?,
+            checkpoint: &checkpoint,
+        };
+        if work.reopen(events)? {
             return Ok(None);
         }
     }
-    Installation::prepare(source, disk, dir, &options)?
-        .run(events)
-        .map(Some)
-}
-
-/// Judges every file; unless all are good, makes the directory unfinished. Says whether they are.
-fn reopen(
-    source: &dyn Source,
-    disk: &dyn Disk,
-    dir: &Path,
-    (checkpoint, plan): (&Checkpoint, &Plan),
-    events: &mut dyn FnMut(Event),
-) -> Result<bool, InstallError> {
-    stage::check_replaceable(disk, dir)?;
-    refuse_links(disk, dir)?;
-    // A manifest that is itself damaged vouches for nothing; then everything comes again.
-    let manifest = match verify::manifest(disk, dir) {
-        Ok((manifest, _)) => Some(manifest),
-        Err(InstallError::Damaged { .. } | InstallError::Broken { .. }) => None,
-        Err(error) => return Err(error),
-    };
-    let hash = checkpoint.index_sha256.map(|hash| hash.to_string());
-    if let Some(manifest) = &manifest
-        && manifest.source_snapshot_hash != hash
-    {
-        return Err(InstallError::Foreign {
-            file: dir.display().to_string(),
-            reason: "was installed from another checkpoint than this one".to_owned(),
+    let installation = Installation::prepare(source, disk, dir, &options)?;
+    // A repair fetches what is missing; it is no word to throw away what somebody fetched before.
+    if installation.discarded_bytes.is_some() {
+        return Err(InstallError::OtherCheckpoint {
+            dir: dir.to_owned(),
+            what: "what is unfinished there is of",
         });
     }
-    let listed = manifest
-        .as_ref()
-        .is_some_and(|m| m.files.contains_key(paths::CHECKSUMS));
-    let sums = match listed {
-        true => verify::required(disk, dir, paths::CHECKSUMS, Checksums::parse).ok(),
-        false => None,
-    };
-    let transfer = Transfer::of(plan);
-    let mut judged = Judged {
-        disk,
-        dir,
-        plan,
-        transfer: &transfer,
-        manifest: manifest.as_ref(),
-        sums: sums.as_ref(),
-        digests: vec![None; transfer.segments.len()],
-    };
-    events(Event::Begins {
-        phase: Phase::Checking,
-        total_bytes: plan.size(),
-        done_bytes: 0,
-    });
-    let mut is_whole = sums.is_some() && checksums_are_listed(disk, dir, manifest.as_ref())?;
-    for (file, segments) in transfer
-        .segments_by_file(plan.files.len())
-        .iter()
-        .enumerate()
-    {
-        is_whole &= judged.judge(file, segments, &mut |bytes| {
-            events(Event::Advances { bytes });
-        })?;
-    }
-    if is_whole {
-        return Ok(true);
-    }
-    let landed = judged.landed();
-    let inputs = StageInputs {
-        output: dir,
-        fingerprint: &plan.fingerprint(source),
-        files: &plan.files,
-        transfer: &transfer,
-    };
-    stage::reopen(disk, &inputs, &landed)?;
-    Ok(false)
+    installation.run(events).map(Some)
 }
 
-/// Whether the checksums are those of the manifest.
+/// A repair of a directory that is not unfinished yet.
+struct Work<'a> {
+    source: &'a dyn Source,
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    options: &'a InstallOptions,
+    checkpoint: &'a Checkpoint,
+    plan: &'a Plan,
+}
+
+impl Work<'_> {
+    /// Judges every file; unless all are good, makes the directory unfinished. Says whether they are.
+    fn reopen(&self, events: &mut dyn FnMut(Event)) -> Result<bool, InstallError> {
+        let Work {
+            disk, dir, plan, ..
+        } = *self;
+        stage::check_replaceable(disk, dir)?;
+        refuse_links(disk, dir)?;
+        let manifest = self.manifest()?;
+        let records = match &manifest {
+            Some((manifest, _)) => manifest.files.clone(),
+            None => self.records_of_receipt(),
+        };
+        let sums = match records.contains_key(paths::CHECKSUMS) {
+            true => verify::required(disk, dir, paths::CHECKSUMS, Checksums::parse).ok(),
+            false => None,
+        };
+        let transfer = Transfer::of(plan);
+        let mut judged = Judged {
+            disk,
+            dir,
+            plan,
+            transfer: &transfer,
+            records: &records,
+            sums: sums.as_ref(),
+            digests: vec![None; transfer.segments.len()],
+        };
+        events(Event::Begins {
+            phase: Phase::Checking,
+            total_bytes: plan.size(),
+            done_bytes: 0,
+        });
+        let mut is_whole = manifest.is_some_and(|(_, has_receipt)| has_receipt)
+            && sums.is_some()
+            && checksums_are_listed(disk, dir, &records)?;
+        let by_file = transfer.segments_by_file(plan.files.len());
+        for (file, segments) in by_file.iter().enumerate() {
+            is_whole &= judged.judge(file, segments, &mut |bytes| {
+                events(Event::Advances { bytes });
+                check(&self.options.cancel)
+            })?;
+        }
+        if is_whole {
+            return Ok(true);
+        }
+        // Nothing is touched where what is missing would not fit.
+        Room::of(disk, (dir, dir), plan)?.check(dir)?;
+        let landed = judged.landed();
+        let inputs = StageInputs {
+            output: dir,
+            fingerprint: &plan.fingerprint(self.source),
+            files: &plan.files,
+            transfer: &transfer,
+        };
+        stage::reopen(disk, &inputs, &landed)?;
+        Ok(false)
+    }
+
+    /// The manifest and whether there is a receipt, which is written anew where there is none; `None` where the manifest is damaged, or
+    /// lost beside a receipt.
+    fn manifest(&self) -> Result<Option<(Manifest, bool)>, InstallError> {
+        let (disk, dir) = (self.disk, self.dir);
+        let found = match verify::manifest(disk, dir) {
+            Ok(found) => found,
+            // A receipt that says nothing is as good as none.
+            Err(InstallError::Damaged { .. } | InstallError::Broken { .. })
+                if verify::receipt(disk, dir).is_err() =>
+            {
+                match verify::bare_manifest(disk, dir) {
+                    Ok((manifest, _)) => (manifest, false),
+                    Err(_) => return Ok(None),
+                }
+            }
+            Err(InstallError::Damaged { .. } | InstallError::Broken { .. }) => return Ok(None),
+            Err(error @ InstallError::NotAModel { .. }) => {
+                let has_receipt = disk.file_len(&dir.join(paths::RECEIPT))?.is_some();
+                return if has_receipt { Ok(None) } else { Err(error) };
+            }
+            Err(error) => return Err(error),
+        };
+        let hash = self.checkpoint.index_sha256.map(|hash| hash.to_string());
+        if found.0.source_snapshot_hash != hash {
+            return Err(InstallError::OtherCheckpoint {
+                dir: dir.to_owned(),
+                what: "was installed from",
+            });
+        }
+        Ok(Some(found))
+    }
+
+    /// What the receipt says of the files, if it is of exactly this commit; then a damaged manifest costs nothing but itself. Without it
+    /// nothing vouches for anything, and everything comes again.
+    fn records_of_receipt(&self) -> BTreeMap<String, FileRecord> {
+        let receipt = verify::receipt(self.disk, self.dir).ok().flatten();
+        let from = (&self.options.repository, &self.options.revision);
+        receipt
+            .filter(|receipt| receipt.source_repo_id.is_some())
+            .filter(|receipt| (&receipt.source_repo_id, &receipt.source_revision) == from)
+            .map(|receipt| receipt.files)
+            .unwrap_or_default()
+    }
+}
+
+/// Whether the checksums are those that are on record.
 fn checksums_are_listed(
     disk: &dyn Disk,
     dir: &Path,
-    manifest: Option<&Manifest>,
+    records: &BTreeMap<String, FileRecord>,
 ) -> Result<bool, InstallError> {
-    let Some(record) = manifest.and_then(|manifest| manifest.files.get(paths::CHECKSUMS)) else {
+    let Some(record) = records.get(paths::CHECKSUMS) else {
         return Ok(false);
     };
     let path = dir.join(paths::CHECKSUMS);
@@ -139,7 +195,7 @@ struct Judged<'a> {
     dir: &'a Path,
     plan: &'a Plan,
     transfer: &'a Transfer,
-    manifest: Option<&'a Manifest>,
+    records: &'a BTreeMap<String, FileRecord>,
     sums: Option<&'a Checksums>,
     /// Of the segments that are good.
     digests: Vec<Option<u64>>,
@@ -151,11 +207,11 @@ impl Judged<'_> {
         &mut self,
         file: usize,
         segments: &[usize],
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<(), InstallError>,
     ) -> Result<bool, InstallError> {
         let planned = &self.plan.files[file];
         let path = self.dir.join(&planned.path);
-        let record = self.manifest.and_then(|m| m.files.get(&planned.path));
+        let record = self.records.get(&planned.path);
         let Some(record) = record.filter(|record| record.size == planned.size()) else {
             return Ok(false);
         };
@@ -165,10 +221,7 @@ impl Judged<'_> {
         let stride = planned.has_experts.then_some(self.plan.expert_stride);
         let lens = self.parts(planned, segments);
         let mut part_lens = lens.iter().map(|&(len, _)| len);
-        let hashed = hash_file(self.disk, &path, stride, &mut part_lens, &mut |bytes| {
-            progress(bytes);
-            Ok(())
-        })?;
+        let hashed = hash_file(self.disk, &path, stride, &mut part_lens, progress)?;
         let is_whole = hashed.record == *record;
         let mut at = 0;
         for (&(len, segment), &digest) in lens.iter().zip(&hashed.parts) {

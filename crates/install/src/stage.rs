@@ -215,8 +215,13 @@ fn write_journal<'a>(
     let mut bytes = journal::header(inputs.fingerprint);
     journal::encode(&landed.records(inputs.transfer), &mut bytes);
     let new = with_suffix(inputs.output, ".journal.new");
-    write_whole(disk, &new, &bytes)?;
-    disk.rename(&new, &journal_of(inputs.output))?;
+    let renamed = write_whole(disk, &new, &bytes)
+        .and_then(|()| Ok(disk.rename(&new, &journal_of(inputs.output))?));
+    if renamed.is_err() {
+        // On a full disk not even this much is left behind; where it cannot be removed, the next run replaces it.
+        let _ = disk.remove_file(&new);
+    }
+    renamed?;
     disk.sync_dir(parent(inputs.output))?;
     let file = disk.open_write(&journal_of(inputs.output))?;
     Ok((file, bytes.len() as u64))
@@ -335,7 +340,7 @@ pub fn reopen(
 /// Removes what an installation of `output` left when it was cut short, and says whether there was anything.
 ///
 /// # Errors
-/// [`InstallError::NotAModel`] if it holds anything else; those of the disk.
+/// [`InstallError::InTheWay`] if it holds anything else; those of the disk.
 pub fn discard(disk: &dyn Disk, output: &Path) -> Result<bool, InstallError> {
     let (partial, journal) = (partial_of(output), journal_of(output));
     let was_there = was_cut_short(disk, output);
@@ -355,7 +360,7 @@ pub fn discard(disk: &dyn Disk, output: &Path) -> Result<bool, InstallError> {
 /// Removes a model and what belongs to it.
 ///
 /// # Errors
-/// [`InstallError::NotAModel`] if there is anything in it that is no part of a model; those of the disk.
+/// [`InstallError::InTheWay`] if there is anything in it that is no part of a model; those of the disk.
 pub fn remove(disk: &dyn Disk, output: &Path) -> Result<(), InstallError> {
     check_replaceable(disk, output)?;
     discard(disk, output)?;
@@ -368,7 +373,8 @@ pub fn remove(disk: &dyn Disk, output: &Path) -> Result<(), InstallError> {
     Ok(())
 }
 
-fn partial_of(output: &Path) -> PathBuf {
+/// Where the files of an unfinished installation lie.
+pub fn partial_of(output: &Path) -> PathBuf {
     with_suffix(output, ".partial")
 }
 
@@ -395,7 +401,7 @@ const CLUTTER: [&str; 3] = [".DS_Store", "Thumbs.db", "desktop.ini"];
 /// whole or damaged.
 ///
 /// # Errors
-/// [`InstallError::NotAModel`] names what is there instead.
+/// [`InstallError::InTheWay`] names what is there instead.
 pub fn check_replaceable(disk: &dyn Disk, path: &Path) -> Result<(), InstallError> {
     let Some(names) = disk.names(path)? else {
         return match disk.exists(path) {
@@ -418,9 +424,9 @@ pub fn check_replaceable(disk: &dyn Disk, path: &Path) -> Result<(), InstallErro
 }
 
 fn in_the_way(path: &Path, what: &str) -> InstallError {
-    InstallError::NotAModel {
-        dir: path.to_owned(),
-        reason: format!("{what}, so it is not replaced; move it away or give another --output"),
+    InstallError::InTheWay {
+        path: path.to_owned(),
+        what: what.to_owned(),
     }
 }
 

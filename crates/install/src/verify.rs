@@ -146,13 +146,13 @@ pub fn refuse_links(disk: &dyn Disk, dir: &Path) -> Result<(), InstallError> {
     Ok(())
 }
 
-/// The manifest, itself compared with the receipt where there is one, and whether there is.
-pub fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), InstallError> {
+/// The manifest as it stands, and its bytes.
+pub fn bare_manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, Vec<u8>), InstallError> {
     let Some(bytes) = read_small(disk, &dir.join(paths::MANIFEST))? else {
         let reason = if stage::was_cut_short(disk, dir) {
             "its installation was cut short; run the same installation again, and it goes on where it stopped"
         } else if disk.exists(dir) {
-            "holds no manifest.json: it is another folder or an unfinished installation; run the installation again"
+            "holds no manifest.json: it is another folder, or a model that lost it, to which `ouzel install --repair` brings it again"
         } else {
             "does not exist; check the path"
         };
@@ -162,19 +162,15 @@ pub fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), Install
         });
     };
     let manifest = Manifest::parse(&bytes).map_err(format_in(dir, paths::MANIFEST))?;
-    let path = dir.join(paths::RECEIPT);
-    let Some(receipt) = read_small(disk, &path)? else {
-        if disk.exists(&path) {
-            return Err(InstallError::Damaged {
-                path,
-                what: "the record that the manifest is compared with",
-                expected: "a file".to_owned(),
-                actual: "something else".to_owned(),
-            });
-        }
+    Ok((manifest, bytes))
+}
+
+/// The manifest, itself compared with the receipt where there is one, and whether there is.
+pub fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), InstallError> {
+    let (manifest, bytes) = bare_manifest(disk, dir)?;
+    let Some(receipt) = receipt(disk, dir)? else {
         return Ok((manifest, false));
     };
-    let receipt = Receipt::parse(&receipt).map_err(format_in(dir, paths::RECEIPT))?;
     let actual = Sha256Hex::from_bytes(Sha256::digest(&bytes));
     if receipt.manifest_sha256 != actual {
         return Err(InstallError::Damaged {
@@ -185,6 +181,23 @@ pub fn manifest(disk: &dyn Disk, dir: &Path) -> Result<(Manifest, bool), Install
         });
     }
     Ok((manifest, true))
+}
+
+/// The receipt, where there is one.
+pub fn receipt(disk: &dyn Disk, dir: &Path) -> Result<Option<Receipt>, InstallError> {
+    let path = dir.join(paths::RECEIPT);
+    match read_small(disk, &path)? {
+        Some(bytes) => Receipt::parse(&bytes)
+            .map(Some)
+            .map_err(format_in(dir, paths::RECEIPT)),
+        None if disk.exists(&path) => Err(InstallError::Damaged {
+            path,
+            what: "the record that the manifest is compared with",
+            expected: "a file".to_owned(),
+            actual: "something else".to_owned(),
+        }),
+        None => Ok(None),
+    }
 }
 
 /// Compares a file with its record and, where it holds experts, each of them with its checksum.

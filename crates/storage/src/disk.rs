@@ -22,6 +22,9 @@ pub trait Disk: Sync {
     /// The length of a file, or `None` if there is no file at `path`.
     fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError>;
 
+    /// Bytes of the disk that a file takes, which are fewer than its length where it has holes; 0 if there is no file at `path`.
+    fn taken(&self, path: &Path) -> Result<u64, StorageError>;
+
     /// Whether there is a file or a folder at `path`.
     fn exists(&self, path: &Path) -> bool;
 
@@ -136,7 +139,16 @@ impl Disk for OsDisk {
     fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError> {
         match fs::metadata(path) {
             Ok(metadata) => Ok(metadata.is_file().then_some(metadata.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(source) => Err(StorageError::io("looking at", path, source)),
+        }
+    }
+
+    fn taken(&self, path: &Path) -> Result<u64, StorageError> {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Ok(sys::taken(&metadata)),
+            Ok(_) => Ok(0),
+            Err(error) if is_absent(&error) => Ok(0),
             Err(source) => Err(StorageError::io("looking at", path, source)),
         }
     }
@@ -198,6 +210,11 @@ impl Disk for OsDisk {
         }
         crate::free_space(there)
     }
+}
+
+/// Nothing lies there, perhaps because a file lies where a folder would have to.
+fn is_absent(error: &io::Error) -> bool {
+    [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
 }
 
 fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {

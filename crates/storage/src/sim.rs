@@ -315,7 +315,12 @@ impl SimDisk {
         let id = state
             .find(path)
             .unwrap_or_else(|| panic!("no file {}", path.display()));
-        state.contents(id).bytes[byte] ^= 1;
+        let contents = state.contents(id);
+        contents.bytes[byte] ^= 1;
+        // What rots on the disk is not healed by a power cut.
+        if let Some(byte) = contents.durable.get_mut(byte) {
+            *byte ^= 1;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -467,6 +472,10 @@ impl Disk for SimDisk {
         self.alive(path)?;
         let state = self.state();
         Ok(state.file(path).map(|file| file.bytes.len() as u64))
+    }
+
+    fn taken(&self, path: &Path) -> Result<u64, StorageError> {
+        Ok(self.file_len(path)?.unwrap_or(0))
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -1,11 +1,12 @@
 //! `ouzel install`: a checkpoint, fetched from a hub or read from a folder, becomes a model directory.
 
+mod screen;
 mod target;
 
-use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use ouzel_format::{Receipt, paths};
 use ouzel_install::{
     Hub, InstallError, InstallOptions, Installation, Installed, LocalFolder, Source, discard,
     pinned, repair, was_cut_short,
@@ -13,8 +14,7 @@ use ouzel_install::{
 use ouzel_storage::{OsDisk, peak_memory};
 use serde_json::json;
 
-use crate::args::InstallArgs;
-use crate::exit::usage;
+use crate::args::{InstallArgs, ProgressMode};
 use crate::hub;
 use crate::interrupt::Flagged;
 use crate::output::{note_raw, write, write_json};
@@ -26,6 +26,11 @@ use target::Target;
 enum Origin {
     Folder(LocalFolder),
     Hub { hub: Box<Hub>, is_pinned: bool },
+}
+
+/// How the result is told: a program that reads JSON gets nothing else.
+fn is_json(args: &InstallArgs) -> bool {
+    args.progress == ProgressMode::Json
 }
 
 impl Origin {
@@ -41,22 +46,29 @@ impl Origin {
 pub fn run(args: &InstallArgs, quiet: bool) -> anyhow::Result<()> {
     let target = Target::find(args)?;
     if args.discard_partial {
-        return discard_partial(&target);
+        return discard_partial(&target, is_json(args));
     }
     if !args.dry_run && !args.repair && !args.overwrite && target.is_done()? {
         target.become_default()?;
-        return write(&format!(
-            "{}: installed already; `ouzel verify` compares it with its hashes\n",
-            target.output.display()
-        ));
+        let path = target.output.display();
+        return match is_json(args) {
+            true => write_json(&json!({ "event": "present", "path": path.to_string() })),
+            false => write(&format!(
+                "{path}: installed already; `ouzel verify` compares it with its hashes\n"
+            )),
+        };
     }
-    let origin = origin(args, &target)?;
-    let options = options(args, &target, &origin);
+    let cancel = Arc::default();
+    let origin = origin(args, &target, &cancel)?;
+    let options = options(args, &target, &origin, cancel);
     let mut reporter = Reporter::new(args.progress, quiet);
     if args.dry_run {
         let installation =
             Installation::prepare(origin.source(), &OsDisk, &target.output, &options)?;
-        write(&screen(&target, &origin, &installation))?;
+        match is_json(args) {
+            true => write_json(&screen::json(&target, &origin, &installation))?,
+            false => write(&screen::text(&target, &origin, &installation))?,
+        }
         return Ok(installation.check_room()?);
     }
     let lock = target.lock()?;
@@ -74,13 +86,12 @@ pub fn run(args: &InstallArgs, quiet: bool) -> anyhow::Result<()> {
     };
     drop(flagged);
     lock.release();
-    let is_json = reporter.is_json();
     drop(reporter);
     let installed = result?;
     if matches!(origin, Origin::Hub { .. }) {
         target.become_default()?;
     }
-    tell(&target, installed.as_ref(), is_json)
+    tell(&target, installed.as_ref(), is_json(args))
 }
 
 fn install(
@@ -95,18 +106,20 @@ fn install(
         reporter.show(event);
     }
     installation.check_room()?;
-    if !quiet && !reporter.is_json() && matches!(origin, Origin::Hub { .. }) {
-        note_raw(&screen(target, origin, &installation));
+    if reporter.is_json() {
+        reporter.tell(&screen::json(target, origin, &installation));
+    } else if !quiet && matches!(origin, Origin::Hub { .. }) {
+        note_raw(&screen::text(target, origin, &installation));
     }
     installation.run(&mut |event| reporter.show(event))
 }
 
-fn origin(args: &InstallArgs, target: &Target) -> anyhow::Result<Origin> {
+fn origin(args: &InstallArgs, target: &Target, cancel: &Arc<AtomicBool>) -> anyhow::Result<Origin> {
     if let Some(from) = &args.from {
         return Ok(Origin::Folder(LocalFolder::open(from)?));
     }
     let (repository, revision) = match (&args.repo, &args.revision) {
-        (None, None) if args.repair => of_receipt(target)?,
+        (None, None) if args.repair => target.source(args)?,
         (repository, revision) => {
             let repository = repository.as_deref().unwrap_or(pinned::REPOSITORY);
             let usual = match repository {
@@ -117,7 +130,7 @@ fn origin(args: &InstallArgs, target: &Target) -> anyhow::Result<Origin> {
             (repository.to_owned(), revision.to_owned())
         }
     };
-    let hub = Hub::open(&hub::options(&repository, &revision)?)?;
+    let hub = Hub::open(&hub::options(&repository, &revision, cancel)?)?;
     let is_pinned = repository == pinned::REPOSITORY && hub.commit() == pinned::REVISION;
     Ok(Origin::Hub {
         hub: Box::new(hub),
@@ -125,24 +138,12 @@ fn origin(args: &InstallArgs, target: &Target) -> anyhow::Result<Origin> {
     })
 }
 
-/// The repository and the commit that a model was installed from.
-fn of_receipt(target: &Target) -> anyhow::Result<(String, String)> {
-    if !target.output.exists() && was_cut_short(&OsDisk, &target.output) {
-        return Ok((pinned::REPOSITORY.to_owned(), pinned::REVISION.to_owned()));
-    }
-    let path = target.output.join(paths::RECEIPT);
-    let receipt = std::fs::read(&path).ok();
-    let receipt = receipt.and_then(|bytes| Receipt::parse(&bytes).ok());
-    let source = receipt.and_then(|receipt| receipt.source_repo_id.zip(receipt.source_revision));
-    source.ok_or_else(|| {
-        usage(format!(
-            "{} does not say which repository it came from; name it with --repo and --revision, or its checkpoint's folder with --from",
-            target.output.display()
-        ))
-    })
-}
-
-fn options(args: &InstallArgs, target: &Target, origin: &Origin) -> InstallOptions {
+fn options(
+    args: &InstallArgs,
+    target: &Target,
+    origin: &Origin,
+    cancel: Arc<AtomicBool>,
+) -> InstallOptions {
     let (repository, revision) = match origin {
         Origin::Folder(_) => (None, None),
         Origin::Hub { hub, .. } => (
@@ -157,72 +158,18 @@ fn options(args: &InstallArgs, target: &Target, origin: &Origin) -> InstallOptio
             ..
         }
     );
+    // A repair without --repo learns only from the model which repository it is.
+    let name = repository
+        .as_deref()
+        .and_then(|name| name.rsplit('/').next());
     InstallOptions {
         overwrite: args.overwrite,
-        model_id: Some(target.name.clone()),
+        model_id: Some(name.unwrap_or(&target.name).to_owned()),
         repository,
         revision,
         index_sha256: is_pinned.then(pinned::index_sha256),
-        ..InstallOptions::default()
+        cancel,
     }
-}
-
-/// What will be done, in a form that people read before it is.
-fn screen(target: &Target, origin: &Origin, installation: &Installation<'_>) -> String {
-    let mut text = String::new();
-    let mut line = |what: &str, value: String| {
-        let _ = writeln!(text, "  {what:<9} {value}");
-    };
-    match origin {
-        Origin::Folder(folder) => line("from", folder.dir().display().to_string()),
-        Origin::Hub { hub, is_pinned } => {
-            line("from", format!("{} at {}", hub.repository(), hub.host()));
-            let kind = if *is_pinned {
-                "pinned"
-            } else {
-                "not pinned: nobody has vouched for it; this installation is held to this commit"
-            };
-            line("revision", format!("{} ({kind})", hub.commit()));
-            let licence = hub.licence().unwrap_or("not stated");
-            line(
-                "licence",
-                format!(
-                    "{licence}, says the repository; the terms are at {}",
-                    hub.page()
-                ),
-            );
-        }
-    }
-    let mut transfer = exact(installation.transfer_bytes());
-    if installation.claimed_bytes > 0 {
-        let _ = write!(
-            transfer,
-            ", {} of them have come already",
-            bytes(installation.claimed_bytes)
-        );
-    }
-    line("transfer", transfer);
-    line(
-        "on disk",
-        format!(
-            "{} in {}",
-            exact(installation.size_bytes()),
-            target.output.display()
-        ),
-    );
-    line(
-        "free",
-        format!(
-            "{}, of which {} stay free in any case",
-            bytes(installation.free_bytes),
-            bytes(installation.reserve_bytes())
-        ),
-    );
-    text
-}
-
-fn exact(n: u64) -> String {
-    format!("{n} bytes ({})", bytes(n))
 }
 
 fn tell(target: &Target, installed: Option<&Installed>, is_json: bool) -> anyhow::Result<()> {
@@ -246,14 +193,23 @@ fn tell(target: &Target, installed: Option<&Installed>, is_json: bool) -> anyhow
     ))
 }
 
-fn discard_partial(target: &Target) -> anyhow::Result<()> {
+fn discard_partial(target: &Target, is_json: bool) -> anyhow::Result<()> {
     let path = target.output.display();
-    if !was_cut_short(&OsDisk, &target.output) {
-        return write(&format!("{path}: there is no unfinished installation\n"));
+    let was_there = was_cut_short(&OsDisk, &target.output);
+    if was_there {
+        let lock = target.lock()?;
+        let result = discard(&OsDisk, &target.output);
+        lock.release();
+        result.with_context(|| path.to_string())?;
     }
-    let lock = target.lock()?;
-    let result = discard(&OsDisk, &target.output);
-    lock.release();
-    result.with_context(|| path.to_string())?;
-    write(&format!("{path}: the unfinished installation is removed\n"))
+    if is_json {
+        return write_json(&json!({
+            "event": "discarded", "path": path.to_string(), "was_there": was_there,
+        }));
+    }
+    let what = match was_there {
+        true => "the unfinished installation is removed",
+        false => "there is no unfinished installation",
+    };
+    write(&format!("{path}: {what}\n"))
 }

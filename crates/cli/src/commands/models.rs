@@ -1,6 +1,7 @@
 //! `ouzel models`: what is installed, which model is meant when none is named, and how to get rid of one.
 
 use std::fmt::Write;
+use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 
 use anyhow::Context;
@@ -55,6 +56,8 @@ fn table(places: &Places) -> String {
         let state = match &entry.state {
             State::Complete => "complete",
             State::Unfinished => "unfinished",
+            State::Installing => "installing",
+            State::Gone => "gone",
             State::Broken(_) => "broken",
         };
         let _ = writeln!(
@@ -84,6 +87,10 @@ fn words(state: &State) -> String {
             "its installation was cut short; the same `ouzel install` goes on, `ouzel models remove` takes it away"
                 .to_owned()
         }
+        State::Installing => "another ouzel installs it right now".to_owned(),
+        State::Gone => {
+            "it was the default and is not there any more; `ouzel models default NAME` chooses another".to_owned()
+        }
         State::Broken(why) => format!("{why}; `ouzel install --repair` may mend it"),
     }
 }
@@ -107,15 +114,20 @@ fn find(places: &Places, name: &str) -> anyhow::Result<Entry> {
 }
 
 fn remove_one(places: &Places, entry: &Entry, yes: bool) -> anyhow::Result<()> {
-    let what = format!("{} ({})", entry.path.display(), bytes(entry.bytes));
+    // A model may be a link; then it goes with what it leads to, and nobody may be using that.
+    let dir = fs::canonicalize(&entry.path).unwrap_or_else(|_| entry.path.clone());
+    let what = format!("{} ({})", dir.display(), bytes(entry.bytes));
     if !yes && !confirm(&format!("Remove {what}? [y/N] "))? {
         return Err(usage(format!("{}: kept", entry.name)));
     }
-    let lock = DirLock::try_acquire(&DirLock::path_for(&entry.path))
-        .map_err(|error| running::explain(places, &entry.path, error))?;
-    let removed = remove(&OsDisk, &entry.path);
+    let lock = DirLock::try_acquire(&DirLock::path_for(&dir))
+        .map_err(|error| running::explain(places, &dir, error))?;
+    let removed = remove(&OsDisk, &dir);
     lock.release();
     removed?;
+    if entry.path.is_symlink() {
+        fs::remove_file(&entry.path).with_context(|| entry.path.display().to_string())?;
+    }
     if entry.is_default {
         places.forget_default();
     }

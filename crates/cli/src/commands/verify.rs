@@ -1,6 +1,6 @@
 //! `ouzel verify`: every file of a model is hashed again.
 
-use ouzel_install::{Damage, InstallError, find_damage};
+use ouzel_install::{Damage, find_damage};
 use ouzel_storage::OsDisk;
 
 use crate::args::{ProgressMode, VerifyArgs};
@@ -19,14 +19,20 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let dir = chosen.dir.display();
     match verified.damages.as_slice() {
         [] => {}
-        [damage] => return Err(InstallError::from(damage.clone()).into()),
+        [damage] => {
+            let what = describe(damage);
+            note(&format!(
+                "{what}; `ouzel install --repair --output {dir}` brings it again"
+            ));
+            return Err(CliError::Told(exit::MODEL).into());
+        }
         damages => {
             for damage in damages {
                 note(&describe(damage));
             }
             let n = damages.len();
             note(&format!(
-                "{dir}: {n} damages; `ouzel install --repair --output {dir}` fetches what is damaged again"
+                "{dir}: {n} damages; `ouzel install --repair --output {dir}` brings what is damaged again"
             ));
             return Err(CliError::Told(exit::MODEL).into());
         }

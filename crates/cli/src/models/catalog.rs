@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ouzel_format::Manifest;
 use ouzel_install::was_cut_short;
-use ouzel_storage::OsDisk;
+use ouzel_storage::{DirLock, OsDisk, StorageError};
 
 use super::{EXTENSION, Places};
 use crate::demo;
@@ -25,6 +25,10 @@ pub enum State {
     Complete,
     /// Its installation was cut short.
     Unfinished,
+    /// It is being installed.
+    Installing,
+    /// It was the default model and is not there any more.
+    Gone,
     /// It cannot be used, and why.
     Broken(String),
 }
@@ -59,7 +63,18 @@ impl Places {
     /// Makes a model the default of every command.
     pub fn set_default(&self, dir: &Path) -> anyhow::Result<()> {
         fs::create_dir_all(&self.models).with_context(|| self.models.display().to_string())?;
-        let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+        // The folder above is told by where it is, the model by its name: it may be a link.
+        let dir = match (dir.parent(), dir.file_name()) {
+            (Some(parent), Some(name)) => {
+                let parent = if parent == Path::new("") {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                fs::canonicalize(parent).map_or_else(|_| dir.to_owned(), |parent| parent.join(name))
+            }
+            _ => dir.to_owned(),
+        };
         let here = fs::canonicalize(&self.models).unwrap_or_else(|_| self.models.clone());
         // By name where it lies here, so that the folder can be moved.
         let text = dir.strip_prefix(&here).unwrap_or(&dir);
@@ -132,14 +147,22 @@ fn model_of(path: &Path) -> Option<PathBuf> {
     (is_partial && is_model(&model)).then_some(model)
 }
 
+/// Whoever installs holds the lock.
+fn unfinished(path: &Path) -> State {
+    match DirLock::try_acquire_existing(&DirLock::path_for(path)) {
+        Err(StorageError::Locked { .. }) => State::Installing,
+        _ => State::Unfinished,
+    }
+}
+
 fn state_of(path: &Path) -> (State, u64) {
     let manifest = path.join("manifest.json");
     if !path.exists() {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         return match was_cut_short(&OsDisk, path) {
-            true => (State::Unfinished, size_of(Path::new(&partial))),
-            false => (State::Broken("it is gone".to_owned()), 0),
+            true => (unfinished(path), size_of(Path::new(&partial))),
+            false => (State::Gone, 0),
         };
     }
     let state = match fs::read(&manifest) {

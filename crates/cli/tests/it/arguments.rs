@@ -53,7 +53,7 @@ fn install_needs_a_hub_or_a_folder() {
     let nobody = [("HF_ENDPOINT", "http://127.0.0.1:1")];
     User::new().run_env(&nobody, &["install"]).refused(
         5,
-        &["gemma-4-26b-a4b-it-4bit", "127.0.0.1:1", "goes on later"],
+        &["gemma-4-26b-a4b-it-4bit", "127.0.0.1:1", "HF_ENDPOINT"],
     );
     User::new()
         .run(&["install", "--from", "nowhere"])

@@ -67,6 +67,11 @@ fn an_installation_that_is_at_work_or_was_cut_short() {
     let tiny = tiny.to_str().expect("the repository has a plain name");
     user.run(&["install", "--from", tiny, "--output", &path])
         .refused(5, &["another ouzel is at work"]);
+    let list = user.run(&["models"]).ok();
+    assert!(list.contains("installing"), "{list}");
+    drop(file);
+    let list = user.run(&["models"]).ok();
+    assert!(list.contains("unfinished"), "{list}");
 }
 
 #[test]

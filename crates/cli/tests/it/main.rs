@@ -9,6 +9,7 @@ mod generate;
 mod install;
 mod models;
 mod network;
+mod places;
 mod running;
 mod tokens;
 mod tool;

@@ -8,16 +8,17 @@ use crate::tool::{Run, User};
 const CHAT: [&str; 5] = ["chat", "--max-new", "2", "--memory", "96MiB"];
 
 /// A conversation that has answered once, so that its model is loaded.
-struct Chat {
-    child: Child,
+pub struct Chat {
+    pub child: Child,
     typed: ChildStdin,
 }
 
 impl Chat {
-    fn start(user: &User) -> Chat {
+    pub fn start(user: &User, more: &[&str]) -> Chat {
         let mut child = user
             .command()
             .args(CHAT)
+            .args(more)
             .stdin(Stdio::piped())
             .spawn()
             .expect("the binary was built");
@@ -27,6 +28,12 @@ impl Chat {
         let mut line = String::new();
         answers.read_line(&mut line).expect("text");
         Chat { child, typed }
+    }
+
+    /// Ends it as a user would.
+    pub fn end(mut self) {
+        drop(self.typed);
+        assert!(self.child.wait().expect("a child").success());
     }
 }
 
@@ -45,7 +52,7 @@ const ASK: [&str; 8] = [
 fn a_second_model_names_the_first_and_waits_for_leave() {
     let user = User::new().with_one_machine();
     user.run(&ASK).ok();
-    let mut chat = Chat::start(&user);
+    let chat = Chat::start(&user, &[]);
     let pid = chat.child.id().to_string();
     user.run(&ASK)
         .refused(5, &[&pid, "ouzel chat", "memory", "--shared"]);
@@ -69,8 +76,7 @@ fn a_second_model_names_the_first_and_waits_for_leave() {
     let change = ["install", "--from", &from, "--output", &to, "--overwrite"];
     user.run(&[&change[..], &["--models-dir", "elsewhere"]].concat())
         .refused(5, &[&pid, "ouzel chat"]);
-    drop(chat.typed);
-    assert!(chat.child.wait().expect("a child").success());
+    chat.end();
     user.run(&ASK).ok();
 }
 
@@ -78,7 +84,7 @@ fn a_second_model_names_the_first_and_waits_for_leave() {
 fn a_process_that_was_killed_is_in_nobodys_way() {
     let user = User::new().with_one_machine();
     user.run(&ASK).ok();
-    let mut chat = Chat::start(&user);
+    let mut chat = Chat::start(&user, &[]);
     chat.child.kill().expect("a child");
     chat.child.wait().expect("a child");
     user.run(&ASK).ok();

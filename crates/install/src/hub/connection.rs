@@ -70,8 +70,13 @@ impl Proxy {
             let host = host.trim().trim_start_matches("*.").trim_start_matches('.');
             host.to_ascii_lowercase()
         });
+        let proxy = Authority {
+            is_https: false,
+            host,
+            port,
+        };
         Ok(Proxy {
-            host_and_port: format!("{host}:{port}"),
+            host_and_port: proxy.host_and_port(),
             credentials: credentials.map(|both| format!("Basic {}", base64(&both))),
             except: except.filter(|host| !host.is_empty()).collect(),
         })
@@ -148,9 +153,10 @@ impl Connector {
         let proxy = self.proxy.as_ref().filter(|proxy| proxy.serves(authority));
         let target = authority.host_and_port();
         let reached = proxy.map_or(&target, |proxy| &proxy.host_and_port);
+        let kind = if proxy.is_some() { "proxy " } else { "" };
         let mut tcp = TcpStream::connect(reached)
             .await
-            .map_err(|error| format!("{reached}: {error}"))?;
+            .map_err(|error| format!("{kind}{reached}: {error}"))?;
         // Requests are one small write each; waiting for a second one only delays them.
         let _ = tcp.set_nodelay(true);
         if let Some(proxy) = proxy {
@@ -307,6 +313,8 @@ mod tests {
             !format!("{proxy:?}").contains("bWU6"),
             "credentials stay out of logs"
         );
+        let proxy = Proxy::parse("http://[::1]:3128", "").expect("a proxy");
+        assert_eq!(proxy.host_and_port, "[::1]:3128");
         let error = Proxy::parse("socks5://me:secret@h:1", "").expect_err("another kind");
         assert!(!error.to_string().contains("secret"), "{error}");
     }

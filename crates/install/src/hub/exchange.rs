@@ -80,7 +80,7 @@ impl Token {
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(InstallError::Address {
                 text: "the token".to_owned(),
-                reason: "is empty or has letters that no token has".to_owned(),
+                reason: "empty, or with letters that no token has".to_owned(),
             });
         }
         Ok(Token(text.to_owned()))

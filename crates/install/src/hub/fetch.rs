@@ -16,7 +16,7 @@ use super::pipe::{BUFFER_BYTES, Message, Out, Pipe};
 use crate::{Event, InstallError, Request, Sink};
 
 /// How often the calling thread asks whether anything more is wanted.
-const CHECK_EVERY: Duration = Duration::from_millis(100);
+pub const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// So many bytes show that it was worth another try.
 const PROGRESS_BYTES: u64 = 64 << 10;

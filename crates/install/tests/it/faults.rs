@@ -282,6 +282,9 @@ impl Disk for Lying {
     fn file_len(&self, path: &Path) -> Result<Option<u64>, StorageError> {
         self.0.file_len(path)
     }
+    fn taken(&self, path: &Path) -> Result<u64, StorageError> {
+        self.0.taken(path)
+    }
     fn exists(&self, path: &Path) -> bool {
         self.0.exists(path)
     }

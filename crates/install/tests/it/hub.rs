@@ -341,5 +341,34 @@ fn what_the_hub_will_not_give_is_final() {
         ..options(&Loopback::serve(&path, Options::default()).expect("a port"))
     };
     let error = Hub::open(&nobody).err().expect("nobody is there");
-    assert!(matches!(error, InstallError::Network { .. }), "{error}");
+    assert!(matches!(error, InstallError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("HF_ENDPOINT"), "{error}");
+}
+
+/// Whatever a hub does not say, Ctrl-C ends the wait for it: at the listing, and at the headers, before anything is written.
+#[test]
+fn a_silent_hub_holds_nobody_who_cancels() {
+    for silent in [Kind::Listing, Kind::Data] {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let flag = cancel.clone();
+        let loopback = Loopback::serve(
+            &folder(CHECKPOINTS[0]),
+            script(move |ask| {
+                let is_hit = ask.kind == silent;
+                flag.fetch_or(is_hit, Ordering::Relaxed);
+                is_hit.then_some(Fault::Stalls(0))
+            }),
+        )
+        .expect("a port");
+        let how = HubOptions {
+            cancel,
+            stall: Duration::from_secs(600),
+            ..options(&loopback)
+        };
+        let fetched = disk();
+        let result = Hub::open(&how).and_then(|hub| try_install(&hub, &fetched));
+        let error = result.expect_err("it was cancelled");
+        assert!(matches!(error, InstallError::Paused), "{silent:?}: {error}");
+        assert!(!fetched.exists(&output()), "{silent:?}");
+    }
 }

@@ -324,10 +324,13 @@ fn only_a_model_is_replaced() {
     // A file.
     let disk = crate::disk();
     write(&disk, &output(), b"a file");
-    let error = install(&source, &disk, &output(), &overwrite, &mut |_| {})
-        .expect_err("a file is there")
-        .to_string();
-    assert!(error.contains("is no folder"), "{error}");
+    for options in [&overwrite, &InstallOptions::default()] {
+        let error = install(&source, &disk, &output(), options, &mut |_| {})
+            .expect_err("a file is there")
+            .to_string();
+        let advises = error.contains("--overwrite");
+        assert!(error.contains("is no folder") && !advises, "{error}");
+    }
     // A damaged model, an empty folder, and what file managers leave are replaced.
     for rest in ["model.gturbo/manifest.json", "model.gturbo/.DS_Store"] {
         let disk = crate::disk();

@@ -5,8 +5,8 @@ use std::path::Path;
 use ouzel_format::paths;
 use ouzel_hub::{COMMIT, Hub as Loopback, Options, REPOSITORY};
 use ouzel_install::{
-    Hub, HubOptions, InstallError, InstallOptions, discard, find_damage, install, remove, repair,
-    verify_dir,
+    Event, Hub, HubOptions, InstallError, InstallOptions, discard, find_damage, install, remove,
+    repair, verify_dir,
 };
 use ouzel_storage::Disk;
 use ouzel_storage::sim::SimDisk;
@@ -101,9 +101,130 @@ fn a_repair_that_is_cut_short_goes_on() {
         verify_dir(&left, &output(), &mut |_| {})
             .unwrap_or_else(|error| panic!("change {n}: {error}"));
         if result.is_ok() {
+            assert!(n > 0, "the damage was not seen");
+            println!("{n} changes");
             return;
         }
     }
+}
+
+/// Where the manifest is lost, the receipt of the same commit says what is good; without a receipt the manifest does, and a receipt
+/// is written again.
+#[test]
+fn a_lost_manifest_or_receipt_costs_no_weights() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let loopback = Loopback::serve(&root.join(DEMO), Options::default()).expect("a port");
+    let hub = Hub::open(&HubOptions {
+        endpoint: loopback.endpoint(),
+        ..HubOptions::new(REPOSITORY, COMMIT)
+    })
+    .expect("a hub");
+    let disk = disk();
+    let options = InstallOptions {
+        repository: Some(REPOSITORY.to_owned()),
+        revision: Some(COMMIT.to_owned()),
+        model_id: Some("bird".to_owned()),
+        ..InstallOptions::default()
+    };
+    install(&hub, &disk, &output(), &options, &mut |_| {}).expect("a model");
+    let manifest = |disk: &SimDisk| disk.files_below(&output())[Path::new(paths::MANIFEST)].clone();
+    let expected = manifest(&disk);
+    for (file, is_lost) in [
+        (paths::MANIFEST, true),
+        (paths::MANIFEST, false),
+        (paths::RECEIPT, true),
+        (paths::RECEIPT, false),
+    ] {
+        match is_lost {
+            true => disk.remove_file(&output().join(file)).expect("healthy"),
+            // Its first letter: no JSON any more.
+            false => flip(&disk, file, 0),
+        }
+        let before = loopback.bytes_sent();
+        let repaired = repair(&hub, &disk, &output(), &options, &mut |_| {})
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(repaired.is_some(), "{file}");
+        let came = loopback.bytes_sent() - before;
+        assert!(
+            came < FEW_BYTES,
+            "{file}, lost {is_lost}: {came} bytes came"
+        );
+        assert!(manifest(&disk) == expected, "{file}");
+        let verified = verify_dir(&disk, &output(), &mut |_| {}).expect(file);
+        assert!(verified.has_receipt);
+    }
+    // Another commit's receipt vouches for nothing.
+    disk.remove_file(&output().join(paths::MANIFEST))
+        .expect("healthy");
+    let other = InstallOptions {
+        revision: Some("0".repeat(40)),
+        ..options
+    };
+    let before = loopback.bytes_sent();
+    repair(&hub, &disk, &output(), &other, &mut |_| {}).expect("everything comes again");
+    assert!(loopback.bytes_sent() - before > FEW_BYTES);
+}
+
+/// A repair with the wrong checkpoint does not throw away what was fetched of another one; an installation does, and says so.
+#[test]
+fn what_is_unfinished_is_not_repaired_with_something_else() {
+    let source = checkpoint("testdata/tiny-a/mlx");
+    let options = InstallOptions::default();
+    let dying = disk().dying_at(60);
+    install(&source, &dying, &output(), &options, &mut |_| {}).expect_err("it dies");
+    let left = dying.after_power_cut(1);
+    let before = left.files_below(Path::new("models"));
+    let other = checkpoint("testdata/tiny-b/mlx");
+    let error = repair(&other, &left, &output(), &options, &mut |_| {}).expect_err("another one");
+    assert!(
+        matches!(error, InstallError::OtherCheckpoint { .. }),
+        "{error}"
+    );
+    assert!(left.files_below(Path::new("models")) == before);
+    let mut discarded = 0;
+    install(&other, &left, &output(), &options, &mut |event| {
+        if let Event::Discards { bytes } = event {
+            discarded = bytes;
+        }
+    })
+    .expect("a model");
+    assert!(discarded > 0, "it is told of");
+}
+
+/// Without room a damaged model stays what it is: it may still be good for something. What it takes already is not asked for again.
+#[test]
+fn a_full_disk_leaves_a_damaged_model_as_it_is() {
+    let source = checkpoint("testdata/tiny-a/mlx");
+    let healthy = disk();
+    install_on(&healthy, &source);
+    flip(&healthy, paths::WEIGHTS, 100);
+    let before = healthy.files_below(Path::new("models"));
+    let size: u64 = before.values().map(|bytes| bytes.len() as u64).sum();
+    let options = InstallOptions::default();
+    let full = healthy.after_power_cut(0).with_capacity(size + 1000);
+    let error = repair(&source, &full, &output(), &options, &mut |_| {}).expect_err("full");
+    assert!(matches!(error, InstallError::NoRoom { .. }), "{error}");
+    assert!(full.files_below(Path::new("models")) == before);
+    let enough = healthy
+        .after_power_cut(0)
+        .with_capacity(size + size / 8 + (1 << 20));
+    repair(&source, &enough, &output(), &options, &mut |_| {}).expect("the reserve is enough");
+}
+
+#[test]
+fn a_repair_can_be_cancelled_while_it_looks() {
+    let source = checkpoint("testdata/tiny-a/mlx");
+    let disk = disk();
+    install_on(&disk, &source);
+    flip(&disk, paths::WEIGHTS, 100);
+    let before = disk.files_below(Path::new("models"));
+    let options = InstallOptions::default();
+    options
+        .cancel
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let error = repair(&source, &disk, &output(), &options, &mut |_| {}).expect_err("cancelled");
+    assert!(matches!(error, InstallError::Paused), "{error}");
+    assert!(disk.files_below(Path::new("models")) == before);
 }
 
 #[test]
@@ -115,7 +236,10 @@ fn another_checkpoint_repairs_nothing() {
     let options = InstallOptions::default();
     let other = checkpoint(DEMO);
     let error = repair(&other, &disk, &output(), &options, &mut |_| {}).expect_err("another one");
-    assert!(matches!(error, InstallError::Foreign { .. }), "{error}");
+    assert!(
+        matches!(error, InstallError::OtherCheckpoint { .. }),
+        "{error}"
+    );
     assert!(
         disk.files_below(Path::new("")) == before,
         "nothing was touched"

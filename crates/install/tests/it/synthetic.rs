@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ouzel_format::names::{self, Role};
 use ouzel_format::safetensors::{TensorDtype, encode_header};
+use ouzel_hub::snapshot::{self, Shape};
 use ouzel_install::{Checkpoint, InstallError, Source};
 use serde_json::{Value, json};
 
@@ -191,37 +192,14 @@ pub struct Hollow {
     size: u64,
 }
 
-/// The smallest width that 64-element groups allow.
-const WIDTH: u64 = 64;
-
 impl Hollow {
     pub fn new(n_layers: u64, n_experts: u64) -> Hollow {
-        let mut config = Synthetic::from("testdata/tiny-a/mlx").config;
-        let mut quantization = json!({ "group_size": 64, "bits": 4, "mode": "affine" });
-        for layer in 0..n_layers {
-            let name = names::layer(layer as u32, names::ROUTER_PROJ);
-            quantization[names::stem(&name)] = json!({ "group_size": 64, "bits": 8 });
-        }
-        config["quantization"] = quantization.clone();
-        config["quantization_config"] = quantization;
-        let text = &mut config["text_config"];
-        for (field, value) in [
-            ("num_hidden_layers", n_layers),
-            ("num_experts", n_experts),
-            ("hidden_size", WIDTH),
-            ("intermediate_size", WIDTH),
-            ("moe_intermediate_size", WIDTH),
-            ("head_dim", WIDTH / 4),
-            ("global_head_dim", WIDTH / 4),
-            ("num_key_value_heads", 4),
-            ("num_global_key_value_heads", 4),
-            ("vocab_size", WIDTH),
-        ] {
-            text[field] = json!(value);
-        }
-        config["vocab_size"] = json!(WIDTH);
-        text_layers(&mut config, n_layers);
-        let tensors = hollow_tensors(n_layers, n_experts);
+        let shape = Shape {
+            n_layers,
+            n_experts,
+            ..Shape::FULL_TOPOLOGY
+        };
+        let tensors = snapshot::tensor_table(&shape);
         let tensors: Vec<(&str, TensorDtype, &[u64])> = tensors
             .iter()
             .map(|(name, dtype, shape)| (name.as_str(), *dtype, shape.as_slice()))
@@ -232,86 +210,11 @@ impl Hollow {
             .sum();
         let header = encode_header(&tensors);
         Hollow {
-            config: config.to_string().into(),
+            config: snapshot::config(&shape).to_string().into(),
             size: header.len() as u64 + data,
             header,
         }
     }
-}
-
-fn text_layers(config: &mut Value, n_layers: u64) {
-    let kinds = (1..=n_layers).map(|layer| match layer % 6 {
-        0 => "full_attention",
-        _ => "sliding_attention",
-    });
-    config["text_config"]["layer_types"] = kinds.collect();
-}
-
-fn hollow_tensors(n_layers: u64, n_experts: u64) -> Vec<(String, TensorDtype, Vec<u64>)> {
-    let mut tensors = Vec::new();
-    let mut matrix = |name: &str, lead: &[u64], bits: u64| {
-        let shape = |last: u64| [lead, &[WIDTH, last]].concat();
-        let rows = |last: u64| match lead {
-            // The router has a row an expert.
-            [] if bits == 8 => vec![n_experts, last],
-            _ => shape(last),
-        };
-        let (scales, biases) = names::companions(name).expect("a weight");
-        tensors.push((name.to_owned(), TensorDtype::U32, rows(WIDTH * bits / 32)));
-        for companion in [scales, biases] {
-            tensors.push((companion, TensorDtype::BF16, rows(WIDTH / 64)));
-        }
-    };
-    matrix(names::EMBED_TOKENS, &[], 4);
-    for layer in 0..n_layers as u32 {
-        let full = layer % 6 == 5;
-        for name in [
-            names::Q_PROJ,
-            names::K_PROJ,
-            names::V_PROJ,
-            names::O_PROJ,
-            names::GATE_PROJ,
-            names::UP_PROJ,
-            names::DOWN_PROJ,
-        ] {
-            if !(full && name == names::V_PROJ) {
-                matrix(&names::layer(layer, name), &[], 4);
-            }
-        }
-        matrix(&names::layer(layer, names::ROUTER_PROJ), &[], 8);
-        for part in [
-            ouzel_format::ExpertPart::Gate,
-            ouzel_format::ExpertPart::Up,
-            ouzel_format::ExpertPart::Down,
-        ] {
-            matrix(&names::expert(layer, part), &[n_experts], 4);
-        }
-    }
-    let mut vector = |name: String, len| tensors.push((name, TensorDtype::BF16, vec![len]));
-    vector(names::FINAL_NORM.to_owned(), WIDTH);
-    for layer in 0..n_layers as u32 {
-        for name in [
-            names::ROUTER_SCALE,
-            names::INPUT_NORM,
-            names::POST_ATTENTION_NORM,
-            names::PRE_FEEDFORWARD_NORM,
-            names::PRE_FEEDFORWARD_NORM_2,
-            names::POST_FEEDFORWARD_NORM,
-            names::POST_FEEDFORWARD_NORM_1,
-            names::POST_FEEDFORWARD_NORM_2,
-        ] {
-            vector(names::layer(layer, name), WIDTH);
-        }
-        for name in [names::Q_NORM, names::K_NORM] {
-            vector(names::layer(layer, name), WIDTH / 4);
-        }
-        vector(names::layer(layer, names::LAYER_SCALAR), 1);
-        vector(
-            names::layer(layer, names::ROUTER_PER_EXPERT_SCALE),
-            n_experts,
-        );
-    }
-    tensors
 }
 
 impl Source for Hollow {

@@ -1,6 +1,6 @@
 //! What Linux and macOS share.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -17,6 +17,12 @@ pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
 /// Writes all of `bytes` at `offset`.
 pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.write_all_at(bytes, offset)
+}
+
+/// Bytes of the disk that a file takes.
+pub fn taken(metadata: &Metadata) -> u64 {
+    // POSIX counts blocks of 512 bytes here, whatever the file system has.
+    metadata.blocks() * 512
 }
 
 /// The same options, which refuse a link at the end of the path.

@@ -1,7 +1,7 @@
 //! Windows: unbuffered files, mapped views. Type-checked in CI; run only where there is a Windows.
 
 use std::ffi::c_void;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::windows::ffi::OsStrExt;
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
@@ -57,6 +57,11 @@ pub fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Resul
         }
     }
     Ok(())
+}
+
+/// Files have no holes here unless they are asked for.
+pub fn taken(metadata: &Metadata) -> u64 {
+    metadata.len()
 }
 
 /// The same options, which open a link at the end of the path itself, so that a write to it fails.

@@ -1,12 +1,13 @@
 //! Where a model is installed to, and what it is called.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ouzel_format::{Receipt, paths};
+use ouzel_format::{Manifest, Receipt, paths};
 use ouzel_install::{discard, pinned, was_cut_short};
-use ouzel_storage::{DirLock, OsDisk};
+use ouzel_storage::{DirLock, OsDisk, StorageError};
 
 use crate::args::InstallArgs;
 use crate::exit::usage;
@@ -52,11 +53,6 @@ impl Target {
                 output.with_file_name("my-model.gturbo").display()
             )));
         }
-        // Where a repair cannot read the model's name, its folder's has to do.
-        let stem = output
-            .file_stem()
-            .map(|stem| stem.to_string_lossy().into_owned());
-        let name = stem.filter(|_| args.repair).unwrap_or(name);
         Ok(Target {
             output,
             name,
@@ -86,14 +82,45 @@ impl Target {
     /// Keeps other installations away, and waits for nobody: a model that runs is not changed under its session.
     pub fn lock(&self) -> anyhow::Result<DirLock> {
         let parent = self.output.parent();
-        if let Some(parent) = parent.filter(|parent| *parent != Path::new("")) {
-            fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        }
+        let parent = parent.filter(|parent| *parent != Path::new(""));
+        let parent = parent.unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).map_err(|source| unwritable(parent, source))?;
         let lock = DirLock::try_acquire(&DirLock::path_for(&self.output));
-        lock.map_err(|error| match &self.places {
-            Some(places) => running::explain(places, &self.output, error),
-            None => error.into(),
+        lock.map_err(|error| match (error, &self.places) {
+            (StorageError::Io { source, .. }, _) => unwritable(parent, source),
+            (error, Some(places)) => running::explain(places, &self.output, error),
+            (error, None) => error.into(),
         })
+    }
+
+    /// The repository and the commit that the model there, whole or not, was installed from.
+    pub fn source(&self, args: &InstallArgs) -> anyhow::Result<(String, String)> {
+        let mut partial = self.output.as_os_str().to_owned();
+        partial.push(".partial");
+        // A repair that was cut short left the receipt where it was.
+        for dir in [&self.output, Path::new(&partial)] {
+            let receipt = fs::read(dir.join(paths::RECEIPT)).ok();
+            let receipt = receipt.and_then(|bytes| Receipt::parse(&bytes).ok());
+            let source =
+                receipt.and_then(|receipt| receipt.source_repo_id.zip(receipt.source_revision));
+            if let Some(source) = source {
+                return Ok(source);
+            }
+            let manifest = fs::read(dir.join(paths::MANIFEST)).ok();
+            let manifest = manifest.and_then(|bytes| Manifest::parse(&bytes).ok());
+            let hash = manifest.and_then(|manifest| manifest.source_snapshot_hash);
+            if hash == Some(pinned::index_sha256().to_string()) {
+                return Ok(pinned_source());
+            }
+        }
+        let is_usual = args.output.is_none() && self.name == name_of(pinned::REPOSITORY);
+        if is_usual && !self.output.exists() && was_cut_short(&OsDisk, &self.output) {
+            return Ok(pinned_source());
+        }
+        Err(usage(format!(
+            "{} does not say which repository it came from; name it with --repo and --revision, or its checkpoint's folder with --from",
+            self.output.display()
+        )))
     }
 
     /// Makes the model the one that is used when none is named.
@@ -105,12 +132,32 @@ impl Target {
     }
 }
 
+/// A folder in which nothing can be made.
+fn unwritable(folder: &Path, source: io::Error) -> anyhow::Error {
+    // The system says of a file only that it exists.
+    let source = match folder.is_file() {
+        true => io::ErrorKind::NotADirectory.into(),
+        false => source,
+    };
+    anyhow::Error::new(source).context(format!(
+        "{}: nothing can be installed there; name another place with --output or --models-dir",
+        folder.display()
+    ))
+}
+
+fn pinned_source() -> (String, String) {
+    (pinned::REPOSITORY.to_owned(), pinned::REVISION.to_owned())
+}
+
+fn name_of(repository: &str) -> &str {
+    repository.rsplit('/').next().unwrap_or_default()
+}
+
 /// The checkpoint's name: of its folder, or of its repository.
 fn name(args: &InstallArgs) -> anyhow::Result<String> {
     let Some(from) = &args.from else {
         let repository = args.repo.as_deref().unwrap_or(pinned::REPOSITORY);
-        let name = repository.rsplit('/').next().unwrap_or_default();
-        return match name {
+        return match name_of(repository) {
             "" | "." | ".." => Err(usage(format!(
                 "{:?}: a repository is named OWNER/NAME",
                 repository
