@@ -9,6 +9,7 @@
 
 mod bpe;
 mod compile;
+pub mod conversation;
 mod detokenize;
 mod error;
 pub mod fuzz;
@@ -18,6 +19,7 @@ mod output;
 mod template;
 mod tokenizer;
 
+pub use conversation::{ChatMessage, Conversation, Tool, ToolCall, ToolContent, Warning};
 pub use detokenize::Detokenizer;
 pub use error::{TemplateError, TokenizerError};
 pub use guard::{guard_control_text, guard_json, guard_messages, strip_guards};
