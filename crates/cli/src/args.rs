@@ -271,6 +271,7 @@ impl SamplingArgs {
             stop: self.stop.clone(),
             thinking: self.thinking != Thinking::Off,
             runs_tools: false,
+            tool_names: Vec::new(),
         }
     }
 }
