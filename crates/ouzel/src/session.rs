@@ -206,8 +206,8 @@ impl Session {
     /// [`Error::ContextFull`].
     pub fn pretend(&mut self, ids: &[u32]) -> Result<(), Error> {
         self.check_fits(ids, ids.len())?;
-        let shapes = [LayerKind::Full, LayerKind::Sliding]
-            .map(|kind| (kind, self.engine.row_bytes(kind)));
+        let shapes =
+            [LayerKind::Full, LayerKind::Sliding].map(|kind| (kind, self.engine.row_bytes(kind)));
         let mut restore = self.engine.restore(ids.len(), 0)?;
         let mut noise = Vec::new();
         for (kind, row_bytes) in shapes {

@@ -34,7 +34,11 @@ struct Asked {
 /// `cargo xtask prefix-speed MODEL.gturbo FOLDER [--tokens N] [--memory BYTES]`
 pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     let asked = parse(args)?;
-    ensure!(!asked.folder.exists(), "{}: exists already", asked.folder.display());
+    ensure!(
+        !asked.folder.exists(),
+        "{}: exists already",
+        asked.folder.display()
+    );
     fs::create_dir_all(&asked.folder)?;
     let result = measure(&asked);
     fs::remove_dir_all(&asked.folder).with_context(|| asked.folder.display().to_string())?;
@@ -44,7 +48,9 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
 
 fn parse(args: &[String]) -> anyhow::Result<Asked> {
     let [model, folder, more @ ..] = args else {
-        bail!("prefix-speed takes a model and a folder on the disk to measure, which is made and removed");
+        bail!(
+            "prefix-speed takes a model and a folder on the disk to measure, which is made and removed"
+        );
     };
     let mut asked = Asked {
         model: PathBuf::from(model),
@@ -152,7 +158,12 @@ fn copy_rate(session: Session, n_tokens: usize) -> anyhow::Result<f64> {
         for first in needed.clone().step_by(n) {
             let rows = first..needed.end.min(first + n);
             let start = Instant::now();
-            restore.load(kind, rows.clone(), &block[..rows.len() * row_bytes], rows.clone());
+            restore.load(
+                kind,
+                rows.clone(),
+                &block[..rows.len() * row_bytes],
+                rows.clone(),
+            );
             time += start.elapsed();
             bytes += (rows.len() * row_bytes) as u64;
         }

@@ -243,3 +243,18 @@ fn what_is_thought_is_counted_apart() {
     let stats = listen(thinking).1;
     assert_eq!(stats.reasoning_tokens, stats.new_tokens);
 }
+
+#[test]
+fn a_conversation_of_messages_has_the_prompt_of_a_chat() {
+    let model = model();
+    let conversation = ouzel::Conversation {
+        messages: vec![ouzel::ChatMessage::User(QUESTION.to_owned())],
+        tools: Vec::new(),
+        thinking: false,
+    };
+    let (prompt, warnings) = model
+        .conversation_prompt(&conversation)
+        .expect("it renders");
+    assert_eq!(prompt.ids, golden(QUESTION).ids);
+    assert!(warnings.is_empty());
+}
