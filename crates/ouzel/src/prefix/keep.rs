@@ -286,8 +286,11 @@ impl PrefixStore {
     /// Drops everything.
     #[cfg(test)]
     pub(super) fn forget_all(&mut self) {
-        while let Some(key) = self.tree.nodes().next().map(|node| node.key) {
+        for key in self.tree.leaves() {
             self.forget(key, Kind::Full);
+        }
+        if self.tree.nodes().next().is_some() {
+            self.forget_all();
         }
     }
 
