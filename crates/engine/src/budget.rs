@@ -167,11 +167,7 @@ pub fn plan_budget(
         arena_blocks: arena.blocks(),
         transit_blocks: arena.transit,
         kept_blocks: arena.kept,
-        trail_blocks: if arena.kept > 0 {
-            arena.slots / TRAIL_SHARE
-        } else {
-            0
-        },
+        trail_blocks: arena.trail(),
         context,
         chunk: arena.chunk,
         own_rows,
@@ -216,6 +212,14 @@ struct Arena {
 impl Arena {
     fn blocks(&self) -> usize {
         self.transit + self.kv + self.kept + self.slots + self.spare
+    }
+
+    /// Slots that an answer may borrow.
+    fn trail(&self) -> usize {
+        if self.kept == 0 {
+            return 0;
+        }
+        self.slots / TRAIL_SHARE
     }
 
     fn lines(&self, context: usize, blocks: &BlockShape) -> Vec<BudgetLine> {

@@ -339,7 +339,8 @@ fn a_mask_leaves_only_what_it_allows_whatever_else_is_asked_for() {
         }
         mask.resize(mask.len() + 1, 0);
         let greedy = allowed.iter().copied().max_by(|&a, &b| {
-            let by_logit = logits[a as usize].total_cmp(&logits[b as usize]);
+            // Zero and minus zero are equal.
+            let by_logit = (logits[a as usize] + 0.0).total_cmp(&(logits[b as usize] + 0.0));
             by_logit.then(b.cmp(&a))
         });
         for _ in 0..5 {
@@ -399,8 +400,8 @@ fn logprobs_are_those_of_a_sorted_twin() {
             let expected = |id: u32| f64::from(logits[id as usize]) - total.ln();
             let mut ids: Vec<u32> = (0..vocab_size as u32).collect();
             ids.sort_by(|&a, &b| {
-                logits[b as usize]
-                    .total_cmp(&logits[a as usize])
+                (logits[b as usize] + 0.0)
+                    .total_cmp(&(logits[a as usize] + 0.0))
                     .then(a.cmp(&b))
             });
             ids.truncate(n.min(super::MAX_LOGPROBS));

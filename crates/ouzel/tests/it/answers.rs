@@ -178,6 +178,9 @@ fn a_constraint_holds_in_a_greedy_answer_and_where_nothing_is_allowed_it_ends() 
     assert_eq!(stats.stop, StopReason::NothingAllowed);
 }
 
+/// A token, its logarithm, and the likeliest in its place.
+type Reported = (u32, f32, Vec<(u32, f32)>);
+
 #[test]
 fn logprobs_come_before_their_text_and_a_bias_does_not_show_in_them() {
     let mut session = session();
@@ -187,7 +190,7 @@ fn logprobs_come_before_their_text_and_a_bias_does_not_show_in_them() {
         max_new: 6,
         ..greedy()
     };
-    let mut tokens = |options: &GenerateOptions| -> Vec<(u32, f32, Vec<(u32, f32)>)> {
+    let mut tokens = |options: &GenerateOptions| -> Vec<Reported> {
         let generation = session.generate(prompt.clone(), options, &Cancel::new());
         let events = generation
             .expect("it fits")
