@@ -120,7 +120,7 @@ impl Reach {
         engine: &ouzel_engine::Session,
         held: &[u32],
         prompt: &[u32],
-        tokenizer: &Tokenizer,
+        tokenizer: Option<&Tokenizer>,
     ) -> Reach {
         let (prompt, n) = aligned(held, prompt, tokenizer, engine.capacity());
         let n_tokens = if engine.can_rewind(n) { n } else { 0 };
@@ -132,13 +132,12 @@ impl Reach {
 fn aligned(
     held: &[u32],
     prompt: &[u32],
-    tokenizer: &Tokenizer,
+    tokenizer: Option<&Tokenizer>,
     capacity: usize,
 ) -> (Vec<u32>, usize) {
-    let mut ids = align(held, prompt, tokenizer);
-    if ids.len() >= capacity {
-        ids = prompt.to_vec();
-    }
+    let ids = tokenizer.map(|tokenizer| align(held, prompt, tokenizer));
+    let ids = ids.filter(|ids| ids.len() < capacity);
+    let ids = ids.unwrap_or_else(|| prompt.to_vec());
     let n = common(held, &ids).min(ids.len() - 1);
     (ids, n)
 }
@@ -191,13 +190,14 @@ impl PrefixStore {
         }
     }
 
-    /// Brings the engine, which holds `tokens`, to where `prompt` continues, and gives the prompt in the ids that are then held.
+    /// Brings the engine, which holds `tokens`, to where `prompt` continues, and gives the prompt in the ids that are then held; its
+    /// own without a tokenizer.
     pub fn begin(
         &mut self,
         engine: &mut ouzel_engine::Session,
         tokens: &mut Vec<u32>,
         prompt: &[u32],
-        tokenizer: &Tokenizer,
+        tokenizer: Option<&Tokenizer>,
     ) -> Vec<u32> {
         self.clock += 1;
         loop {
@@ -222,7 +222,12 @@ impl PrefixStore {
     }
 
     /// The leaf whose path continues the prompt farthest.
-    fn find(&self, prompt: &[u32], tokenizer: &Tokenizer, capacity: usize) -> Option<(Key, Reach)> {
+    fn find(
+        &self,
+        prompt: &[u32],
+        tokenizer: Option<&Tokenizer>,
+        capacity: usize,
+    ) -> Option<(Key, Reach)> {
         let reach = |leaf: Key| {
             let path = self.tree.path(leaf);
             let ids = tree::ids_of(&path);

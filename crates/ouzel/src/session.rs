@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Instant;
 
 use ouzel_engine::{Budget, EngineError, LayerKind, TokenId};
+use ouzel_tokenizer::Tokenizer;
 
 use crate::generation::{Generation, Parts};
 use crate::prefix::{PrefixStats, PrefixStore, Reach, rewind};
@@ -151,20 +152,17 @@ impl Session {
         let tokenizer = self.model.tokenizer()?;
         self.model.stop_ids()?;
         let start = Instant::now();
-        let (engine, tokens) = (&mut self.engine, &mut self.tokens);
-        let prompt = match &mut self.prefixes {
-            Some(prefixes) => prefixes.begin(engine, tokens, &prompt, tokenizer),
-            None => {
-                let held = Reach::of_held(engine, tokens, &prompt, tokenizer);
-                rewind(engine, tokens, held.n_tokens);
-                held.prompt
-            }
-        };
+        let prompt = go_to(
+            (&mut self.engine, &mut self.tokens),
+            self.prefixes.as_mut(),
+            &prompt,
+            Some(tokenizer),
+        );
         Generation::new(
             Parts {
                 model: &self.model,
-                engine,
-                tokens,
+                engine: &mut self.engine,
+                tokens: &mut self.tokens,
                 prefixes: self.prefixes.as_mut(),
                 restore_time: start.elapsed(),
             },
@@ -229,6 +227,21 @@ impl Session {
         Ok(())
     }
 
+    /// For measurements: keeps what the session holds, as after a turn, and goes to where a prompt of these ids would continue. How many
+    /// tokens of the prompt are then held.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`], [`Error::ContextFull`].
+    pub fn keep_and_continue(&mut self, ids: &[u32]) -> Result<usize, Error> {
+        self.check_fits(ids, ids.len())?;
+        let (engine, tokens) = (&mut self.engine, &mut self.tokens);
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.keep(engine, tokens, tokens.len());
+        }
+        go_to((engine, tokens), self.prefixes.as_mut(), ids, None);
+        Ok(self.tokens.len())
+    }
+
     fn check_fits(&self, ids: &[u32], needed: usize) -> Result<(), Error> {
         if ids.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -246,6 +259,23 @@ impl Session {
         match ids.find(|&id| id as usize >= vocab_size) {
             Some(id) => Err(EngineError::UnknownToken { id, vocab_size }.into()),
             None => Ok(()),
+        }
+    }
+}
+
+/// Brings an engine and the tokens that it holds to where a prompt continues; the prompt in the ids that are then held.
+fn go_to(
+    (engine, tokens): (&mut ouzel_engine::Session, &mut Vec<u32>),
+    prefixes: Option<&mut PrefixStore>,
+    prompt: &[u32],
+    tokenizer: Option<&Tokenizer>,
+) -> Vec<u32> {
+    match prefixes {
+        Some(prefixes) => prefixes.begin(engine, tokens, prompt, tokenizer),
+        None => {
+            let held = Reach::of_held(engine, tokens, prompt, tokenizer);
+            rewind(engine, tokens, held.n_tokens);
+            held.prompt
         }
     }
 }

@@ -10,9 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ouzel::{
-    Cancel, Event, GenerateOptions, IoMode, Model, Options, PrefixOptions, Session, token_sequence,
-};
+use ouzel::{IoMode, Model, Options, PrefixOptions, Session, token_sequence};
 use ouzel_engine::LayerKind;
 use ouzel_storage::probe::{DiskProbe, ProbeFiles, best};
 
@@ -83,7 +81,7 @@ fn measure(asked: &Asked) -> anyhow::Result<()> {
     let mut session = model.session(&options)?;
     let ids = token_sequence(model.config().vocab_size, 1, asked.n_tokens + 1);
     session.pretend(&ids[..asked.n_tokens])?;
-    answer(&mut session, &ids)?;
+    session.keep_and_continue(&ids)?;
     let kept = session.prefix_stats().context("prefixes are kept")?;
     println!(
         "{} tokens: {} bytes written after the turn in {:.2} s, {:.0} MB/s",
@@ -97,7 +95,9 @@ fn measure(asked: &Asked) -> anyhow::Result<()> {
     for turn in 0..N_TURNS {
         let disk = probe(&asked.folder, block_bytes, turn as u64)?;
         session.reset();
-        let (reused, time) = answer(&mut session, &ids)?;
+        let start = Instant::now();
+        let reused = session.keep_and_continue(&ids)?;
+        let time = start.elapsed();
         ensure!(reused == asked.n_tokens, "{reused} tokens came back");
         let restored = rate(kept.written_bytes, time);
         println!(
@@ -116,21 +116,6 @@ fn measure(asked: &Asked) -> anyhow::Result<()> {
         copy_rate(session, asked.n_tokens)?
     );
     Ok(())
-}
-
-/// One token behind the prompt: how much of it was reused, and how long bringing that back took.
-fn answer(session: &mut Session, ids: &[u32]) -> anyhow::Result<(usize, Duration)> {
-    let options = GenerateOptions {
-        max_new: 1,
-        ..GenerateOptions::default()
-    };
-    let mut done = None;
-    for event in session.generate(ids.to_vec(), &options, &Cancel::new())? {
-        if let Event::Done(stats) = event? {
-            done = Some((stats.reused_tokens, stats.restore_time));
-        }
-    }
-    done.context("an answer has an end")
 }
 
 /// What the disk gives at its best depth, in MB/s.

@@ -136,7 +136,7 @@ impl Rig {
             store,
             tokens,
         } = self;
-        let prompt = store.begin(engine, tokens, prompt, &TOKENIZER);
+        let prompt = store.begin(engine, tokens, prompt, Some(&TOKENIZER));
         assert_eq!(engine.position(), tokens.len());
         assert_eq!(tokens[..], prompt[..tokens.len()]);
         let n_reused = tokens.len();
@@ -455,7 +455,7 @@ fn every_kind_of_damage_is_a_clean_miss_and_the_file_goes() {
             }
             let prompt_again =
                 rig.store
-                    .begin(&mut rig.engine, &mut rig.tokens, &prompt, &TOKENIZER);
+                    .begin(&mut rig.engine, &mut rig.tokens, &prompt, Some(&TOKENIZER));
             assert!(rig.tokens.is_empty(), "{what}");
             // Four readers: either file may be found out first, and then the other is of no use.
             assert!(!kept.iter().all(|path| path.exists()), "{what}");
