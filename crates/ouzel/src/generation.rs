@@ -1,37 +1,49 @@
 //! An answer as it is made: an iterator of events.
 //!
-//! Each step computes one chunk of the prompt or one token, so a caller may stop between any two of them by not asking for more, and
-//! whatever was computed stays in the session. The last event carries what the answer took.
+//! Each step computes one layer of a chunk of the prompt or one token, so a caller may stop between any two of them by not asking for
+//! more. Whatever chunks and tokens were computed stay in the session; a chunk that was under way is lost, and where it has overwritten
+//! what sliding layers need, so is what came before it, unless prefixes are kept. The last event carries what the answer took; what is
+//! kept of the turn is kept when the caller asks for another event after that, or drops the generation.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::time::Duration;
 
-use ouzel_engine::{Sampler, TokenId};
+use ouzel_engine::{EngineError, Logprobs, Sampler, TokenId};
 use ouzel_tokenizer::{OutputOptions, OutputParser};
 
+use crate::prefix::PrefixStore;
 use crate::session::token_ids;
-use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason};
+use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason, TokenConstraint};
 
 /// Something that happened in an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A part of the prompt was computed.
     Prompt {
-        /// Tokens done, those still held from before included.
+        /// Tokens done, those still held from before included; each layer of a chunk counts as its share of the chunk.
         done: usize,
         /// Tokens in all.
         total: usize,
+    },
+    /// A new token, before what its text is, where [`GenerateOptions::logprobs`] asks for it. A token that ends the answer comes too.
+    Token {
+        /// The token.
+        id: u32,
+        /// The natural logarithm of its probability, before biases, penalties and constraints and at temperature 1.
+        logprob: f32,
+        /// The likeliest tokens in its place with theirs, likeliest first; as many as were asked for.
+        top: Vec<(u32, f32)>,
     },
     /// Text that the model thinks; it is no part of the answer.
     Thinking(String),
     /// Text of the answer.
     Answer(String),
-    /// A tool call, the raw text between its markers; empty where the caller runs no tools.
+    /// A whole tool call. There is none where the caller runs no tools.
     ToolCall {
-        /// The raw text.
-        raw: String,
-        /// False where the answer ended before the closing marker.
-        closed: bool,
+        /// The tool's name, as the list of tools has it if one of them fits.
+        name: String,
+        /// The arguments.
+        arguments: serde_json::Map<String, serde_json::Value>,
     },
     /// The answer ended; nothing follows.
     Done(Stats),
@@ -42,10 +54,14 @@ pub(crate) struct Parts<'s> {
     pub model: &'s Model,
     pub engine: &'s mut ouzel_engine::Session,
     pub tokens: &'s mut Vec<u32>,
+    pub prefixes: Option<&'s mut PrefixStore>,
+    /// What bringing the session to where the prompt continues took.
+    pub restore_time: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Begin,
     Prompt,
     Answer,
     Ended,
@@ -55,15 +71,22 @@ enum Phase {
 pub struct Generation<'s> {
     engine: &'s mut ouzel_engine::Session,
     tokens: &'s mut Vec<u32>,
+    prefixes: Option<&'s mut PrefixStore>,
+    restore_time: Duration,
     parser: OutputParser<'s>,
     sampler: Sampler,
+    constraint: Option<Box<dyn TokenConstraint>>,
+    logprobs: Option<Logprobs>,
     cancel: Cancel,
     stop: Vec<String>,
     max_new: usize,
     runs_tools: bool,
     prompt: Vec<u32>,
     n_reused: usize,
+    /// The last [`Event::Prompt`].
+    n_told: usize,
     n_new: usize,
+    n_reasoning: usize,
     phase: Phase,
     before: ouzel_engine::Stats,
     /// Events that one step gave and nobody took yet.
@@ -76,26 +99,34 @@ impl<'s> Generation<'s> {
         parts: Parts<'s>,
         prompt: Vec<u32>,
         options: &GenerateOptions,
+        constraint: Option<Box<dyn TokenConstraint>>,
         cancel: &Cancel,
     ) -> Result<Generation<'s>, Error> {
         let output = OutputOptions {
             stop_ids: parts.model.stop_ids()?.to_vec(),
             stop_strings: options.stop.clone(),
+            tools: options.tool_names.clone(),
         };
         Ok(Generation {
             parser: OutputParser::new(parts.model.tokenizer()?, &output, &prompt),
-            sampler: Sampler::new(&options.sampler, parts.model.config().vocab_size),
+            sampler: sampler(options, constraint.is_some(), parts.model),
+            constraint,
+            logprobs: options.logprobs.map(|n| Logprobs::new(usize::from(n))),
             cancel: cancel.clone(),
             stop: output.stop_strings,
             max_new: options.max_new as usize,
             runs_tools: options.runs_tools,
             n_reused: parts.tokens.len(),
+            n_told: parts.tokens.len(),
             n_new: 0,
-            phase: Phase::Prompt,
+            n_reasoning: 0,
+            phase: Phase::Begin,
             before: *parts.engine.stats(),
             events: VecDeque::new(),
             engine: parts.engine,
             tokens: parts.tokens,
+            prefixes: parts.prefixes,
+            restore_time: parts.restore_time,
             prompt,
         })
     }
@@ -116,20 +147,35 @@ impl<'s> Generation<'s> {
             return Ok(());
         }
         match self.phase {
-            Phase::Prompt => self.read_chunk(),
+            Phase::Begin => self.begin(),
+            Phase::Prompt => self.read_layer(),
             Phase::Answer => self.write_token(),
             Phase::Ended => Ok(()),
         }
     }
 
-    fn read_chunk(&mut self) -> Result<(), Error> {
-        let (done, total) = (self.tokens.len(), self.prompt.len());
-        let chunk = &self.prompt[done..total.min(done + self.engine.budget().chunk)];
-        self.engine
-            .prefill(&token_ids(chunk), &mut |_| ControlFlow::Continue(()))?;
-        self.tokens.extend(chunk);
-        let done = self.tokens.len();
-        self.events.push_back(Event::Prompt { done, total });
+    fn begin(&mut self) -> Result<(), Error> {
+        let rest = token_ids(&self.prompt[self.n_reused..]);
+        self.engine.begin_prefill(&rest, &self.cancel.0)?;
+        self.phase = Phase::Prompt;
+        Ok(())
+    }
+
+    fn read_layer(&mut self) -> Result<(), Error> {
+        let progress = match self.engine.continue_prefill() {
+            Err(EngineError::Cancelled) => {
+                self.end(StopReason::Cancelled);
+                return Ok(());
+            }
+            progress => progress?,
+        };
+        let held = self.engine.position();
+        self.tokens.extend(&self.prompt[self.tokens.len()..held]);
+        let (done, total) = (self.n_reused + progress.done, self.prompt.len());
+        if done > self.n_told {
+            self.n_told = done;
+            self.events.push_back(Event::Prompt { done, total });
+        }
         if done == total {
             self.sampler.observe_prompt(&token_ids(&self.prompt));
             self.phase = Phase::Answer;
@@ -142,12 +188,17 @@ impl<'s> Generation<'s> {
             self.end(StopReason::MaxNew);
             return Ok(());
         }
-        let id = self.sampler.sample(self.engine.logits());
-        self.sampler.observe(id);
+        let Some(id) = self.choose() else {
+            self.end(StopReason::NothingAllowed);
+            return Ok(());
+        };
         self.n_new += 1;
+        let was_thinking = self.parser.is_thinking();
         let events = &mut self.events;
         self.parser
             .push(id.0, &mut |event| events.extend(owned(event)));
+        // The markers around a thought are the thought's.
+        self.n_reasoning += usize::from(was_thinking || self.parser.is_thinking());
         if let Some(reason) = self.parser.stopped() {
             self.end(self.stop_reason(reason));
         } else if self.parser.is_calling() && !self.runs_tools {
@@ -160,6 +211,24 @@ impl<'s> Generation<'s> {
             self.decode(id)?;
         }
         Ok(())
+    }
+
+    /// Chooses the next token and tells everyone.
+    fn choose(&mut self) -> Option<TokenId> {
+        let logits = self.engine.logits();
+        let allowed = self.constraint.as_mut().and_then(|c| c.allowed());
+        let id = self.sampler.sample_allowed(logits, allowed)?;
+        self.sampler.observe(id);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id.0);
+        }
+        if let Some(logprobs) = &mut self.logprobs {
+            let logprob = logprobs.of(logits, id);
+            let top = logprobs.top().iter().map(|&(id, p)| (id.0, p)).collect();
+            let id = id.0;
+            self.events.push_back(Event::Token { id, logprob, top });
+        }
+        Some(id)
     }
 
     fn decode(&mut self, id: TokenId) -> Result<(), Error> {
@@ -178,6 +247,10 @@ impl<'s> Generation<'s> {
     }
 
     fn end(&mut self, stop: StopReason) {
+        self.give_up_prompt();
+        if stop == StopReason::ToolCall {
+            self.parser.discard_call();
+        }
         let events = &mut self.events;
         self.parser.finish(&mut |event| events.extend(owned(event)));
         let engine = self.engine.stats().since(&self.before);
@@ -186,7 +259,9 @@ impl<'s> Generation<'s> {
             prompt_tokens: self.prompt.len(),
             reused_tokens: self.n_reused,
             new_tokens: self.n_new,
+            reasoning_tokens: self.n_reasoning,
             stop,
+            restore_time: self.restore_time,
             prefill_tokens: engine.prefill_tokens,
             prefill_time: engine.prefill_time,
             decode_tokens: engine.decode_tokens,
@@ -201,6 +276,28 @@ impl<'s> Generation<'s> {
     }
 }
 
+impl Generation<'_> {
+    /// Ends a prompt under way. Then the engine stands where it can go on from, perhaps at its beginning.
+    fn give_up_prompt(&mut self) {
+        self.engine.abandon_prefill();
+        self.tokens.truncate(self.engine.position());
+    }
+
+    /// Keeps what the turn has computed, once.
+    fn keep(&mut self) {
+        self.give_up_prompt();
+        if let Some(prefixes) = self.prefixes.take() {
+            prefixes.keep(self.engine, self.tokens, self.prompt.len());
+        }
+    }
+}
+
+impl Drop for Generation<'_> {
+    fn drop(&mut self) {
+        self.keep();
+    }
+}
+
 impl Iterator for Generation<'_> {
     type Item = Result<Event, Error>;
 
@@ -210,6 +307,7 @@ impl Iterator for Generation<'_> {
                 return Some(Ok(event));
             }
             if self.phase == Phase::Ended {
+                self.keep();
                 return None;
             }
             if let Err(error) = self.step() {
@@ -222,13 +320,27 @@ impl Iterator for Generation<'_> {
     }
 }
 
+fn sampler(options: &GenerateOptions, is_constrained: bool, model: &Model) -> Sampler {
+    let mut sampler = Sampler::new(&options.sampler, model.config().vocab_size);
+    if !options.logit_bias.is_empty() {
+        let biases = options.logit_bias.iter().map(|&(id, b)| (TokenId(id), b));
+        sampler = sampler.with_biases(&biases.collect::<Vec<_>>());
+    }
+    if is_constrained {
+        sampler = sampler.with_masks();
+    }
+    sampler
+}
+
 fn owned(event: ouzel_tokenizer::Event<'_>) -> Option<Event> {
     match event {
         ouzel_tokenizer::Event::Answer(text) => Some(Event::Answer(text.to_owned())),
         ouzel_tokenizer::Event::Thinking(text) => Some(Event::Thinking(text.to_owned())),
-        ouzel_tokenizer::Event::ToolCall { raw, closed } => Some(Event::ToolCall {
-            raw: raw.to_owned(),
-            closed,
+        ouzel_tokenizer::Event::ToolCall {
+            name, arguments, ..
+        } => Some(Event::ToolCall {
+            name: name.to_owned(),
+            arguments: arguments.clone(),
         }),
         // The reason is asked for once all pieces are in the queue.
         ouzel_tokenizer::Event::Stop(_) => None,

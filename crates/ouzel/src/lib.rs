@@ -29,11 +29,13 @@
 
 mod cache;
 mod cancel;
+mod constraint;
 mod error;
 mod generation;
 mod message;
 mod model;
 mod options;
+mod prefix;
 mod score;
 mod session;
 mod stats;
@@ -41,15 +43,20 @@ mod text;
 mod token_sequence;
 
 pub use cancel::Cancel;
+pub use constraint::TokenConstraint;
 pub use error::{Error, TextError};
 pub use generation::{Event, Generation};
 pub use message::{Message, Role, UnknownRole};
 pub use model::{Model, Prompt};
-pub use options::{GenerateOptions, Options};
+pub use options::{GenerateOptions, Options, PrefixOptions};
 pub use ouzel_engine::{
-    Budget, BudgetLine, Config, EngineError, IoMode, Isa, Precision, ReadMode, SamplerOptions,
+    Budget, BudgetLine, Config, EngineError, IoMode, Isa, MAX_LOGPROBS, Precision, ReadMode,
+    SamplerOptions,
 };
-pub use ouzel_tokenizer::RenderInput;
+pub use ouzel_tokenizer::{
+    ChatMessage, Conversation, RenderInput, Tool, ToolCall, ToolContent, Warning,
+};
+pub use prefix::PrefixStats;
 pub use score::Score;
 pub use session::Session;
 pub use stats::{Stats, StopReason};

@@ -18,6 +18,8 @@ pub enum StopReason {
     MaxNew,
     /// The context is full.
     ContextFull,
+    /// The constraint of the answer allows no token.
+    NothingAllowed,
     /// The caller cancelled.
     Cancelled,
 }
@@ -30,6 +32,7 @@ impl fmt::Display for StopReason {
             StopReason::ToolCall => f.write_str("the model began a tool call"),
             StopReason::MaxNew => f.write_str("reached --max-new"),
             StopReason::ContextFull => f.write_str("the context is full"),
+            StopReason::NothingAllowed => f.write_str("the constraint allows no token"),
             StopReason::Cancelled => f.write_str("cancelled"),
         }
     }
@@ -40,12 +43,16 @@ impl fmt::Display for StopReason {
 pub struct Stats {
     /// Tokens of the prompt, the conversation so far included.
     pub prompt_tokens: usize,
-    /// How many of them were still in the session and were not computed again.
+    /// How many of them were still in the session, or were kept, and were not computed again.
     pub reused_tokens: usize,
     /// Tokens that the model wrote, a stop id included.
     pub new_tokens: usize,
+    /// How many of them belong to what the model thought, its markers included.
+    pub reasoning_tokens: usize,
     /// Why the answer ended.
     pub stop: StopReason,
+    /// Time that it took to bring back what was kept.
+    pub restore_time: Duration,
     /// Tokens of the prompt that were computed.
     pub prefill_tokens: u64,
     /// Time spent on them.

@@ -8,7 +8,9 @@
 //! the marks.
 
 mod bpe;
+mod call;
 mod compile;
+pub mod conversation;
 mod detokenize;
 mod error;
 pub mod fuzz;
@@ -18,6 +20,8 @@ mod output;
 mod template;
 mod tokenizer;
 
+pub use call::{Piece, ToolCallParser};
+pub use conversation::{ChatMessage, Conversation, Tool, ToolCall, ToolContent, Warning};
 pub use detokenize::Detokenizer;
 pub use error::{TemplateError, TokenizerError};
 pub use guard::{guard_control_text, guard_json, guard_messages, strip_guards};

@@ -7,6 +7,7 @@
 mod methods;
 mod python;
 
+use crate::conversation::marks;
 use crate::error::TemplateError;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, ValueKind};
@@ -102,7 +103,8 @@ impl ChatTemplate {
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(FUEL + FUEL_PER_PAIR * n_messages * n_messages));
         let template = environment.get_template(NAME).map_err(failure)?;
-        template.render(Value::from(variables)).map_err(failure)
+        let rendered = template.render(Value::from(variables)).map_err(failure)?;
+        Ok(marks::settle(rendered))
     }
 }
 

@@ -11,7 +11,7 @@ use ouzel_kernels::{self as kernels, Columns, QuantRows};
 use super::{Cpu, Input};
 use crate::budget::{DOWN_PLANES, EXPERT_ROWS};
 use crate::config::Config;
-use crate::ops::{Buf, Rows};
+use crate::ops::{Buf, Ops, Rows};
 use crate::store::Ready;
 use crate::{EngineError, Precision};
 
@@ -165,6 +165,7 @@ impl Cpu {
                 self.add_outputs(places);
             }
             self.store.release(ready);
+            self.go_on()?;
         }
         Ok(())
     }
