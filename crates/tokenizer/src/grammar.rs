@@ -4,8 +4,10 @@
 //! for tool calls, which Gemma writes in a notation of its own, `calls` writes a grammar. Separators are compact in both, so white space can
 //! never go on for ever, and what is not supported is refused by name before anything is generated.
 //!
-//! `Grammars` belongs to a model and builds its trie when the first demand comes; `bytes` says what it keeps. A `Constraint` belongs to one
-//! answer. It stands aside while the model thinks.
+//! `Grammars` belongs to a model and builds its trie when the first demand comes; `bytes` says what it takes. A `Constraint` belongs to one
+//! answer. It stands aside while the model thinks. Measured with Gemma's vocabulary on two cores of a shared x86-64 server
+//! (`examples/constraint.rs`): 0.8 s to build, 3 ms to compile a tool, 0.02 ms for most masks, 5 to 17 ms for one that begins a string,
+//! where every token of the vocabulary is looked at.
 
 mod calls;
 mod constraint;
@@ -90,7 +92,8 @@ impl Grammars {
         })
     }
 
-    /// Bytes that stay once the first demand came, for a budget; a constraint takes some more while it lives.
+    /// Bytes that the first demand takes, for a budget: 40 MB for Gemma's vocabulary. A constraint takes some more while it lives: the states
+    /// of its grammar's lexer, below a megabyte for schemas of real tools and at most 16 MB.
     pub fn bytes(&self) -> usize {
         self.vocabulary.trie_bytes()
     }

@@ -263,6 +263,60 @@ fn text_is_held_back_only_while_it_may_become_a_call() {
     }
 }
 
+/// Texts that cost hours if anything in them were looked at again and again.
+#[test]
+fn long_texts_are_read_in_one_pass() {
+    for fragment in [
+        "call:now{",
+        "call:now{a:\"",
+        "call:a.b.c.now.",
+        "call",
+        "{\"name\": \"now\",",
+        "\n{\"name\": \"",
+        "\" ",
+        "'",
+        "\\",
+        "<|\"|>",
+        "(",
+        "(\"a\" ",
+        "a:1,",
+        "{a:[",
+        " ",
+    ] {
+        for begin in ["", "call:now{", "call:now{a:", "call:now(\"", "[{\"name\":"] {
+            let text = format!("{begin}{}", fragment.repeat((1 << 20) / fragment.len()));
+            for is_marked in [false, true] {
+                let mut parser = ToolCallParser::new(&TOOLS.map(str::to_owned));
+                let mut n_bytes = 0;
+                let mut sink = |piece: Piece<'_>| {
+                    n_bytes += match piece {
+                        Piece::Text(text) => text.len(),
+                        Piece::Call { raw, .. } => raw.len(),
+                    }
+                };
+                if is_marked {
+                    parser.open(&mut sink);
+                }
+                let mut rest = text.as_str();
+                while !rest.is_empty() {
+                    // All of it is ASCII.
+                    let (piece, after) = rest.split_at(rest.len().min(11));
+                    parser.push(piece, &mut sink);
+                    rest = after;
+                }
+                parser.close(&mut sink);
+                parser.finish(&mut sink);
+                let marks = if is_marked {
+                    OPENS.len() + CLOSES.len()
+                } else {
+                    0
+                };
+                assert_eq!(n_bytes, text.len() + marks, "{begin:?} {fragment:?}");
+            }
+        }
+    }
+}
+
 /// SplitMix64.
 struct Random(u64);
 

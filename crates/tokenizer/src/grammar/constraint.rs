@@ -79,8 +79,11 @@ impl Constraint {
     /// Begins behind a prompt: one that leaves a channel open begins with thinking, one that closed it has done with it.
     pub fn follow(&mut self, prompt: &[u32]) {
         let ids = self.ids;
-        let marks = [ids.turn_opens, ids.channel_opens, ids.channel_closes];
-        let last = prompt.iter().rev().find(|id| marks.contains(id));
+        let is_mark = |id: &&u32| {
+            [ids.turn_opens, ids.channel_opens, ids.channel_closes].contains(id)
+                || ids.response_closes == Some(**id)
+        };
+        let last = prompt.iter().rev().find(is_mark);
         if self.mode == Mode::None || self.phase != Phase::Start {
             return;
         }

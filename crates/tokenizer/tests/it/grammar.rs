@@ -86,12 +86,11 @@ fn stop_ids(tokenizer: &Tokenizer) -> Vec<u32> {
         .collect()
 }
 
+/// A call's name and arguments.
+type Call = (String, Map<String, Value>);
+
 /// The answer's text and its calls.
-fn parsed(
-    tokenizer: &Tokenizer,
-    ids: &[u32],
-    tools: &[Tool],
-) -> (String, Vec<(String, Map<String, Value>)>) {
+fn parsed(tokenizer: &Tokenizer, ids: &[u32], tools: &[Tool]) -> (String, Vec<Call>) {
     let options = OutputOptions {
         stop_ids: stop_ids(tokenizer),
         stop_strings: Vec::new(),
@@ -343,6 +342,13 @@ fn thinking_is_free_and_the_grammar_begins_behind_it() {
         constraint.follow(&tokenizer.encode(prompt));
         assert_eq!(constraint.allowed().is_none(), is_free, "{prompt:?}");
     }
+    // Behind a tool's answer the model may think again.
+    let mut constraint = grammars
+        .compile(tokenizer, &Demand::JsonObject)
+        .expect("it compiles");
+    constraint.follow(&tokenizer.encode("<channel|><|tool_response>x<tool_response|>"));
+    let mask = constraint.allowed().expect("a mask");
+    assert!(allows(mask, id("<|channel>")));
 }
 
 #[test]
