@@ -66,6 +66,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("hyper", &["ouzel-install"]),
     ("hyper-util", &["ouzel-install"]),
     ("http-body-util", &["ouzel-install"]),
+    ("llguidance", &["ouzel-tokenizer"]),
     ("minijinja", &["ouzel-tokenizer"]),
     ("rustls-graviola", &["ouzel-install"]),
     ("socket2", &["ouzel-hub"]),
