@@ -270,7 +270,7 @@ impl SamplingArgs {
             },
             stop: self.stop.clone(),
             thinking: self.thinking != Thinking::Off,
-            runs_tools: false,
+            ..GenerateOptions::default()
         }
     }
 }

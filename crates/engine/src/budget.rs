@@ -3,10 +3,14 @@
 //! Pure arithmetic over the configuration and the options. A budget that is too small is refused together with the smallest one
 //! that would do. The table it makes is the one that `inspect --memory` prints.
 
+mod context;
+
 use crate::blocks::BlockShape;
 use crate::config::Config;
 use crate::kv::KvCache;
 use crate::{EngineError, Options};
+
+pub use context::largest_context;
 
 /// The budget where the caller names none.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
@@ -30,6 +34,8 @@ const MAX_DEFAULT_CHUNK: usize = 8192;
 const CHUNK_BESIDE_SLOTS: usize = 512;
 /// Buffers of the residual's width that grow with the chunk.
 pub const CHUNK_BUFFERS: usize = 4;
+/// Blocks through which kept prefixes are read and written: as many reads in flight as experts have.
+const COPY_BLOCKS: usize = 4;
 /// Words that the routing of a chunk keeps for each choice.
 const ROUTING_WORDS: usize = 3;
 /// int8 planes of the activations that enter a down projection: the GeGLU product spans too many magnitudes for one.
@@ -69,6 +75,8 @@ pub struct Budget {
     pub arena_blocks: usize,
     /// Blocks shared by all layers for experts that are not retained.
     pub transit_blocks: usize,
+    /// Blocks that the caller may borrow at any time.
+    pub kept_blocks: usize,
     /// Tokens of context.
     pub context: usize,
     /// Prompt tokens that go through a layer together.
@@ -145,14 +153,15 @@ pub fn plan_budget(
         memory_bytes,
         smallest_bytes: fixed
             + routing_bytes(config, own_rows)
-            + (arena.transit + arena.kv) as u64 * blocks.bytes as u64,
+            + (arena.transit + arena.kv + arena.kept) as u64 * blocks.bytes as u64,
         slots: arena.slots,
-        slots_at_start: (arena.slots + arena.spare + arena.kv)
+        slots_at_start: (arena.slots + arena.spare + arena.kv + arena.kept)
             .min(arena.max_slots_a_layer * config.n_layers()),
         max_slots_a_layer: arena.max_slots_a_layer,
         blocks,
         arena_blocks: arena.blocks(),
         transit_blocks: arena.transit,
+        kept_blocks: arena.kept,
         context,
         chunk: arena.chunk,
         own_rows,
@@ -184,6 +193,8 @@ pub fn auto_memory(
 struct Arena {
     transit: usize,
     kv: usize,
+    /// For what the caller keeps.
+    kept: usize,
     /// Retained at a full context.
     slots: usize,
     /// Beyond what slots may use, for the chunk.
@@ -194,7 +205,7 @@ struct Arena {
 
 impl Arena {
     fn blocks(&self) -> usize {
-        self.transit + self.kv + self.slots + self.spare
+        self.transit + self.kv + self.kept + self.slots + self.spare
     }
 
     fn lines(&self, context: usize, blocks: &BlockShape) -> Vec<BudgetLine> {
@@ -209,6 +220,12 @@ impl Arena {
                 self.kv,
             ),
         ];
+        if self.kept > 0 {
+            lines.push(block(
+                format!("kept prefixes, {} blocks", self.kept),
+                self.kept,
+            ));
+        }
         if self.spare > 0 {
             lines.push(block(format!("chunk of {}", self.chunk), self.spare));
         }
@@ -249,6 +266,7 @@ impl ArenaPlan<'_> {
         let arena = Arena {
             transit: self.transit(),
             kv: self.kv(),
+            kept: self.kept(),
             slots: each * self.config.n_layers(),
             spare: self.chunk_blocks(chunk),
             max_slots_a_layer: each,
@@ -265,7 +283,7 @@ impl ArenaPlan<'_> {
 
     fn with_rest(&self, chunk: Option<usize>) -> Result<Arena, EngineError> {
         let all = self.config.n_layers() * self.config.n_experts;
-        let needed = self.transit() + self.kv();
+        let needed = self.transit() + self.kv() + self.kept();
         let rest = |chunk| self.available(chunk).checked_sub(needed);
         let chunk = chunk.unwrap_or_else(|| {
             let to_borrow = rest(self.own_rows).unwrap_or(0).min(all) / CHUNK_SHARE;
@@ -278,6 +296,7 @@ impl ArenaPlan<'_> {
             Some(rest) if rest >= borrowed => Ok(Arena {
                 transit: self.transit(),
                 kv: self.kv(),
+                kept: self.kept(),
                 slots: rest.min(all),
                 spare: (rest - rest.min(all)).min(borrowed),
                 max_slots_a_layer: self.config.n_experts,
@@ -297,6 +316,12 @@ impl ArenaPlan<'_> {
     fn kv(&self) -> usize {
         self.blocks
             .kv_blocks(self.config, self.options.precision, self.context)
+    }
+
+    /// Blocks for what the caller keeps, and for its reads and writes.
+    fn kept(&self) -> usize {
+        let blocks = |bytes: u64| bytes.div_ceil(self.blocks.bytes as u64) as usize + COPY_BLOCKS;
+        self.options.kept_bytes.map_or(0, blocks)
     }
 
     /// Blocks that a chunk borrows.

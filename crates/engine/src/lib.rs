@@ -39,6 +39,6 @@ pub use model::Model;
 pub use options::{Options, Precision};
 pub use ouzel_kernels::Isa;
 pub use ouzel_storage::{IoMode, ReadMode};
-pub use sampler::{Sampler, SamplerOptions};
+pub use sampler::{Logprobs, MAX_LOGPROBS, Sampler, SamplerOptions};
 pub use session::{LayerTrace, Progress, Session};
 pub use stats::Stats;

@@ -9,7 +9,7 @@ use ouzel_format::{
 };
 use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256, StorageError, find_link};
 
-use crate::budget::{Budget, ModelBytes, auto_memory, plan_budget};
+use crate::budget::{Budget, ModelBytes, auto_memory, largest_context, plan_budget};
 use crate::config::Config;
 use crate::expert_files::ExpertFiles;
 use crate::weights::WeightMap;
@@ -93,6 +93,14 @@ impl Model {
     /// [`EngineError::Option`] and [`EngineError::Budget`].
     pub fn plan_budget(&self, options: &Options) -> Result<Budget, EngineError> {
         plan_budget(&self.config, self.bytes(), options)
+    }
+
+    /// The most tokens of context that leave at least `min_slots` retained slots in each layer, with the other options as they are.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`], and [`EngineError::Budget`] where one token is too much.
+    pub fn largest_context(&self, options: &Options, min_slots: u32) -> Result<u32, EngineError> {
+        largest_context(&self.config, self.bytes(), options, min_slots)
     }
 
     /// What [`Options::memory`] may be where the caller leaves it to the engine: half of `free_bytes`, and no more than is of use.

@@ -32,6 +32,9 @@ pub struct Options {
     pub threads: Option<u32>,
     /// Rows of logits to hold at once: 1 serves generation, more make an evaluation faster.
     pub logits_rows: u32,
+    /// Bytes of the arena that the caller may borrow to keep what a session has computed, see [`Session::lend`](crate::Session::lend);
+    /// `None` where it keeps nothing.
+    pub kept_bytes: Option<u64>,
     /// Bytes that the caller keeps resident beside the engine: tokenizer, sampler.
     pub reserved_bytes: u64,
 }
@@ -47,6 +50,7 @@ impl Default for Options {
             io: IoMode::Auto,
             threads: None,
             logits_rows: 1,
+            kept_bytes: None,
             reserved_bytes: 0,
         }
     }

@@ -1,6 +1,7 @@
 //! The choice of the next token.
 //!
-//! In this order: penalties on the logits, top-p, min-p and top-k on the distribution they give, temperature on the draw. So top-p
+//! In this order: biases and penalties on the logits, the mask that leaves only allowed tokens, top-p, min-p and top-k on the
+//! distribution they give, temperature on the draw. So top-p
 //! and min-p judge the model's own distribution and temperature only weighs what they left; this is the order of the
 //! reference (TurboFieldfare, after mlx-lm), which warms up later than most. Nothing is renormalised between the filters, so each keeps
 //! the most likely tokens down to a limit of its own and the strictest wins.
@@ -14,8 +15,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::TokenId;
 
+mod logprobs;
 #[cfg(test)]
 mod tests;
+
+pub use logprobs::{Logprobs, MAX_LOGPROBS};
 
 /// Candidates that top-p orders first, and how many times more it takes each time they do not suffice.
 const FIRST_ORDERED: usize = 64;
@@ -103,6 +107,10 @@ pub struct Sampler {
     random: Random,
     /// Where penalties are asked for.
     history: Option<History>,
+    /// Added to the logits of these tokens.
+    biases: Vec<(TokenId, f32)>,
+    /// `[vocab_size]`: the logits with biases, penalties and mask; empty where none of them is asked for.
+    adjusted: Vec<f32>,
     /// Up to `2 * limit` or the whole vocabulary; afterwards the survivors of the last choice.
     candidates: Vec<Candidate>,
 }
@@ -125,9 +133,35 @@ impl Sampler {
             history: options
                 .has_penalties()
                 .then(|| History::new(options, vocab_size)),
+            biases: Vec::new(),
+            adjusted: if options.has_penalties() {
+                vec![0.0; vocab_size]
+            } else {
+                Vec::new()
+            },
             candidates: Vec::with_capacity(limit.saturating_mul(2).min(vocab_size)),
             options: options.clone(),
         }
+    }
+
+    /// Adds a number to the logits of each of these tokens, before penalties; minus infinity forbids one.
+    ///
+    /// # Panics
+    /// If an id is outside the vocabulary.
+    pub fn with_biases(mut self, biases: &[(TokenId, f32)]) -> Sampler {
+        let mut ids = biases.iter().map(|(id, _)| id.index());
+        assert!(
+            ids.all(|id| id < self.vocab_size),
+            "a bias outside the vocabulary"
+        );
+        self.biases = biases.to_vec();
+        self.with_masks()
+    }
+
+    /// Allocates what [`Sampler::sample_allowed`] needs.
+    pub fn with_masks(mut self) -> Sampler {
+        self.adjusted.resize(self.vocab_size, 0.0);
+        self
     }
 
     /// The seed that would give these draws again.
@@ -138,7 +172,10 @@ impl Sampler {
     /// Bytes allocated.
     pub fn resident_bytes(&self) -> u64 {
         let history = self.history.as_ref().map_or(0, History::resident_bytes);
-        (self.candidates.capacity() * size_of::<Candidate>()) as u64 + history
+        let lists = self.candidates.capacity() * size_of::<Candidate>()
+            + self.biases.capacity() * size_of::<(TokenId, f32)>()
+            + self.adjusted.capacity() * size_of::<f32>();
+        lists as u64 + history
     }
 
     /// Tells the sampler which tokens came before the answer; the repetition penalty counts them, the others do not.
@@ -169,17 +206,36 @@ impl Sampler {
     /// # Panics
     /// If there are not as many logits as tokens.
     pub fn sample(&mut self, logits: &[f32]) -> TokenId {
+        self.sample_allowed(logits, None)
+            .expect("without a mask every token is allowed")
+    }
+
+    /// The same among the allowed tokens: those whose bit, `id % 32` of word `id / 32`, is set; tokens beyond the last word are not
+    /// allowed. `None` where no token is.
+    ///
+    /// # Panics
+    /// If there are not as many logits as tokens, or there is a mask and [`Sampler::with_masks`] was not called.
+    pub fn sample_allowed(&mut self, logits: &[f32], allowed: Option<&[u32]>) -> Option<TokenId> {
         assert_eq!(logits.len(), self.vocab_size, "one logit a token");
-        let logits = match &mut self.history {
-            Some(history) => history.penalise(logits),
-            None => logits,
+        let first_allowed = match allowed {
+            Some(mask) => first_of(mask, self.vocab_size)?,
+            None => 0,
+        };
+        self.adjust(logits, allowed);
+        let logits = if self.adjusted.is_empty() {
+            logits
+        } else {
+            &self.adjusted
         };
         let best = argmax(logits);
         let max = logits[best];
         // A negative or NaN temperature is as good as none, and no draw can be made from infinite or missing logits.
         let is_greedy = self.options.temperature.is_nan() || self.options.temperature <= 0.0;
         if is_greedy || !max.is_finite() {
-            return TokenId(best as u32);
+            // Where every allowed logit is NaN or minus infinity, the best may be one that is not allowed.
+            let is_allowed = allowed.is_none_or(|mask| holds(mask, best));
+            let id = if is_allowed { best } else { first_allowed };
+            return Some(TokenId(id as u32));
         }
         let total = collect(&mut self.candidates, logits, max, self.limit, &self.options);
         if self.options.top_p < 1.0 {
@@ -198,8 +254,50 @@ impl Sampler {
             self.options.temperature,
             self.random.unit(),
         );
-        TokenId(drawn.unwrap_or(best as u32))
+        Some(TokenId(drawn.unwrap_or(best as u32)))
     }
+
+    /// Fills `adjusted`, where something changes the logits.
+    fn adjust(&mut self, logits: &[f32], allowed: Option<&[u32]>) {
+        if self.adjusted.is_empty() {
+            assert!(allowed.is_none(), "a mask without `with_masks`");
+            return;
+        }
+        self.adjusted.copy_from_slice(logits);
+        for &(id, bias) in &self.biases {
+            self.adjusted[id.index()] += bias;
+        }
+        if let Some(history) = &self.history {
+            history.penalise(&mut self.adjusted);
+        }
+        // Last, so that no penalty, however odd, brings a token back.
+        if let Some(mask) = allowed {
+            let words = mask.iter().copied().chain(std::iter::repeat(0));
+            for (logits, word) in self.adjusted.chunks_mut(u32::BITS as usize).zip(words) {
+                if word == u32::MAX {
+                    continue;
+                }
+                for (bit, logit) in logits.iter_mut().enumerate() {
+                    if word >> bit & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the mask has this id.
+fn holds(mask: &[u32], id: usize) -> bool {
+    mask.get(id / 32)
+        .is_some_and(|word| word >> (id % 32) & 1 == 1)
+}
+
+/// The lowest id of the mask that is in the vocabulary.
+fn first_of(mask: &[u32], vocab_size: usize) -> Option<usize> {
+    let (nth, word) = mask.iter().enumerate().find(|(_, word)| **word != 0)?;
+    let id = 32 * nth + word.trailing_zeros() as usize;
+    (id < vocab_size).then_some(id)
 }
 
 /// The index of the largest logit, the lower one of equals; NaN is smaller than everything.
@@ -313,8 +411,6 @@ struct History {
     is_seen: Vec<bool>,
     /// Those that are.
     seen: Vec<TokenId>,
-    /// `[vocab_size]`: the logits with penalties.
-    logits: Vec<f32>,
 }
 
 impl History {
@@ -326,14 +422,12 @@ impl History {
             counts: vec![0; vocab_size],
             is_seen: vec![false; vocab_size],
             seen: Vec::with_capacity(vocab_size),
-            logits: vec![0.0; vocab_size],
         }
     }
 
     fn resident_bytes(&self) -> u64 {
-        let bytes_a_token =
-            size_of::<u32>() + size_of::<bool>() + size_of::<TokenId>() + size_of::<f32>();
-        (self.logits.len() * bytes_a_token) as u64
+        let bytes_a_token = size_of::<u32>() + size_of::<bool>() + size_of::<TokenId>();
+        (self.counts.len() * bytes_a_token) as u64
     }
 
     fn see(&mut self, id: TokenId) {
@@ -343,10 +437,9 @@ impl History {
     }
 
     /// First the repetition penalty, then presence and frequency.
-    fn penalise(&mut self, logits: &[f32]) -> &[f32] {
-        self.logits.copy_from_slice(logits);
+    fn penalise(&self, logits: &mut [f32]) {
         for &id in &self.seen {
-            let logit = &mut self.logits[id.index()];
+            let logit = &mut logits[id.index()];
             if *logit > 0.0 {
                 *logit /= self.repetition_penalty;
             } else {
@@ -357,7 +450,6 @@ impl History {
                 *logit -= self.presence_penalty + self.frequency_penalty * count as f32;
             }
         }
-        &self.logits
     }
 }
 

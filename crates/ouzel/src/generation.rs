@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use ouzel_engine::{Sampler, TokenId};
+use ouzel_engine::{Logprobs, Sampler, TokenId};
 use ouzel_tokenizer::{OutputOptions, OutputParser};
 
 use crate::session::token_ids;
-use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason};
+use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason, TokenConstraint};
 
 /// Something that happened in an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,15 @@ pub enum Event {
         done: usize,
         /// Tokens in all.
         total: usize,
+    },
+    /// A new token, before what its text is, where [`GenerateOptions::logprobs`] asks for it. A token that ends the answer comes too.
+    Token {
+        /// The token.
+        id: u32,
+        /// The natural logarithm of its probability, before biases, penalties and constraints and at temperature 1.
+        logprob: f32,
+        /// The likeliest tokens in its place with theirs, likeliest first; as many as were asked for.
+        top: Vec<(u32, f32)>,
     },
     /// Text that the model thinks; it is no part of the answer.
     Thinking(String),
@@ -57,6 +66,8 @@ pub struct Generation<'s> {
     tokens: &'s mut Vec<u32>,
     parser: OutputParser<'s>,
     sampler: Sampler,
+    constraint: Option<Box<dyn TokenConstraint>>,
+    logprobs: Option<Logprobs>,
     cancel: Cancel,
     stop: Vec<String>,
     max_new: usize,
@@ -64,6 +75,7 @@ pub struct Generation<'s> {
     prompt: Vec<u32>,
     n_reused: usize,
     n_new: usize,
+    n_reasoning: usize,
     phase: Phase,
     before: ouzel_engine::Stats,
     /// Events that one step gave and nobody took yet.
@@ -76,6 +88,7 @@ impl<'s> Generation<'s> {
         parts: Parts<'s>,
         prompt: Vec<u32>,
         options: &GenerateOptions,
+        constraint: Option<Box<dyn TokenConstraint>>,
         cancel: &Cancel,
     ) -> Result<Generation<'s>, Error> {
         let output = OutputOptions {
@@ -84,13 +97,16 @@ impl<'s> Generation<'s> {
         };
         Ok(Generation {
             parser: OutputParser::new(parts.model.tokenizer()?, &output, &prompt),
-            sampler: Sampler::new(&options.sampler, parts.model.config().vocab_size),
+            sampler: sampler(options, constraint.is_some(), parts.model),
+            constraint,
+            logprobs: options.logprobs.map(|n| Logprobs::new(usize::from(n))),
             cancel: cancel.clone(),
             stop: output.stop_strings,
             max_new: options.max_new as usize,
             runs_tools: options.runs_tools,
             n_reused: parts.tokens.len(),
             n_new: 0,
+            n_reasoning: 0,
             phase: Phase::Prompt,
             before: *parts.engine.stats(),
             events: VecDeque::new(),
@@ -142,12 +158,17 @@ impl<'s> Generation<'s> {
             self.end(StopReason::MaxNew);
             return Ok(());
         }
-        let id = self.sampler.sample(self.engine.logits());
-        self.sampler.observe(id);
+        let Some(id) = self.choose() else {
+            self.end(StopReason::NothingAllowed);
+            return Ok(());
+        };
         self.n_new += 1;
+        let was_thinking = self.parser.is_thinking();
         let events = &mut self.events;
         self.parser
             .push(id.0, &mut |event| events.extend(owned(event)));
+        // The markers around a thought are the thought's.
+        self.n_reasoning += usize::from(was_thinking || self.parser.is_thinking());
         if let Some(reason) = self.parser.stopped() {
             self.end(self.stop_reason(reason));
         } else if self.parser.is_calling() && !self.runs_tools {
@@ -160,6 +181,24 @@ impl<'s> Generation<'s> {
             self.decode(id)?;
         }
         Ok(())
+    }
+
+    /// Chooses the next token and tells everyone.
+    fn choose(&mut self) -> Option<TokenId> {
+        let logits = self.engine.logits();
+        let allowed = self.constraint.as_mut().and_then(|c| c.allowed());
+        let id = self.sampler.sample_allowed(logits, allowed)?;
+        self.sampler.observe(id);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id.0);
+        }
+        if let Some(logprobs) = &mut self.logprobs {
+            let logprob = logprobs.of(logits, id);
+            let top = logprobs.top().iter().map(|&(id, p)| (id.0, p)).collect();
+            let id = id.0;
+            self.events.push_back(Event::Token { id, logprob, top });
+        }
+        Some(id)
     }
 
     fn decode(&mut self, id: TokenId) -> Result<(), Error> {
@@ -186,6 +225,7 @@ impl<'s> Generation<'s> {
             prompt_tokens: self.prompt.len(),
             reused_tokens: self.n_reused,
             new_tokens: self.n_new,
+            reasoning_tokens: self.n_reasoning,
             stop,
             prefill_tokens: engine.prefill_tokens,
             prefill_time: engine.prefill_time,
@@ -220,6 +260,18 @@ impl Iterator for Generation<'_> {
             }
         }
     }
+}
+
+fn sampler(options: &GenerateOptions, is_constrained: bool, model: &Model) -> Sampler {
+    let mut sampler = Sampler::new(&options.sampler, model.config().vocab_size);
+    if !options.logit_bias.is_empty() {
+        let biases = options.logit_bias.iter().map(|&(id, b)| (TokenId(id), b));
+        sampler = sampler.with_biases(&biases.collect::<Vec<_>>());
+    }
+    if is_constrained {
+        sampler = sampler.with_masks();
+    }
+    sampler
 }
 
 fn owned(event: ouzel_tokenizer::Event<'_>) -> Option<Event> {

@@ -29,6 +29,7 @@
 
 mod cache;
 mod cancel;
+mod constraint;
 mod error;
 mod generation;
 mod message;
@@ -41,13 +42,15 @@ mod text;
 mod token_sequence;
 
 pub use cancel::Cancel;
+pub use constraint::TokenConstraint;
 pub use error::{Error, TextError};
 pub use generation::{Event, Generation};
 pub use message::{Message, Role, UnknownRole};
 pub use model::{Model, Prompt};
-pub use options::{GenerateOptions, Options};
+pub use options::{GenerateOptions, Options, PrefixOptions};
 pub use ouzel_engine::{
-    Budget, BudgetLine, Config, EngineError, IoMode, Isa, Precision, ReadMode, SamplerOptions,
+    Budget, BudgetLine, Config, EngineError, IoMode, Isa, MAX_LOGPROBS, Precision, ReadMode,
+    SamplerOptions,
 };
 pub use ouzel_tokenizer::RenderInput;
 pub use score::Score;

@@ -103,6 +103,16 @@ impl Model {
             .plan_budget(&self.engine_options(options))?)
     }
 
+    /// The most tokens of context that leave at least `min_slots` expert slots in each layer within the options' memory, whatever context
+    /// the options name.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] with the smallest budget that would do for a context of one token, or with the option that is out of range.
+    pub fn largest_context(&self, options: &Options, min_slots: u32) -> Result<u32, Error> {
+        let options = self.engine_options(options);
+        Ok(self.inner.engine.largest_context(&options, min_slots)?)
+    }
+
     /// What [`Options::memory`] may be where nobody knows better: half of the memory that is free now, and no more than the model has a
     /// use for with the other options. `None` where the system does not say what is free.
     ///

@@ -24,6 +24,8 @@ pub struct Options {
     pub threads: Option<u32>,
     /// Rows of logits to hold at once: 0 or 1 serves generation, more make an evaluation faster.
     pub logits_rows: u32,
+    /// What is kept of the conversations that a session has had; without it only the last one continues where it stopped.
+    pub prefixes: Option<PrefixOptions>,
     /// Where compiled tokenizers are kept, below `tokenizers/`. Without it, or where it cannot be written, a tokenizer is compiled
     /// anew each time, which takes about a second and more memory for a vocabulary of 262,144.
     pub cache_dir: Option<PathBuf>,
@@ -41,6 +43,34 @@ impl Options {
             threads: self.threads,
             logits_rows: self.logits_rows.max(1),
             reserved_bytes,
+            kept_bytes: self.prefixes.as_ref().map(|kept| kept.memory_bytes),
+        }
+    }
+}
+
+/// What a session keeps of earlier conversations, so that a prompt that begins like one of them continues from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrefixOptions {
+    /// Bytes of memory for them. They are part of the budget: expert slots give way, as far as conversations fill them.
+    pub memory_bytes: u64,
+    /// Where what does not fit into memory is kept, and everything when the session ends. A folder of its own for each model: files
+    /// of other models in it are removed. Without it, what leaves memory is lost.
+    pub dir: Option<PathBuf>,
+    /// The most bytes of files there; the oldest give way.
+    pub disk_bytes: u64,
+}
+
+impl PrefixOptions {
+    /// The bytes on disk where the caller has no opinion.
+    pub const DEFAULT_DISK_BYTES: u64 = 4 << 30;
+}
+
+impl Default for PrefixOptions {
+    fn default() -> PrefixOptions {
+        PrefixOptions {
+            memory_bytes: 0,
+            dir: None,
+            disk_bytes: PrefixOptions::DEFAULT_DISK_BYTES,
         }
     }
 }
@@ -56,6 +86,11 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Whether the model is asked to think before it answers.
     pub thinking: bool,
+    /// Added to the logits of these tokens, before penalties; minus infinity forbids one.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Whether each new token comes with how likely the model found it, and with how many of the likeliest alternatives, at most
+    /// [`MAX_LOGPROBS`](crate::MAX_LOGPROBS).
+    pub logprobs: Option<u8>,
     /// Whether the caller runs the tools that a prompt offers. Where not, an answer ends as soon as it begins a tool call: no more
     /// than its marker is computed, and nothing of it is given.
     pub runs_tools: bool,
@@ -68,6 +103,8 @@ impl Default for GenerateOptions {
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             thinking: false,
+            logit_bias: Vec::new(),
+            logprobs: None,
             runs_tools: false,
         }
     }

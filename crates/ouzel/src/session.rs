@@ -10,7 +10,7 @@ use ouzel_engine::{Budget, EngineError, TokenId};
 
 use crate::generation::{Generation, Parts};
 use crate::score::Scorer;
-use crate::{Cancel, Error, GenerateOptions, Message, Model, Score};
+use crate::{Cancel, Error, GenerateOptions, Message, Model, Score, TokenConstraint};
 
 /// One context of tokens on one model, with all of its memory allocated.
 pub struct Session {
@@ -120,8 +120,23 @@ impl Session {
         options: &GenerateOptions,
         cancel: &Cancel,
     ) -> Result<Generation<'_>, Error> {
+        self.generate_with(prompt, options, None, cancel)
+    }
+
+    /// The same for an answer that must satisfy a constraint.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate_with(
+        &mut self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        constraint: Option<Box<dyn TokenConstraint>>,
+        cancel: &Cancel,
+    ) -> Result<Generation<'_>, Error> {
         // Everything that may be refused is asked before anything is changed. An answer needs room for one token at least.
         self.check_fits(&prompt, prompt.len() + 1)?;
+        self.check_known(options.logit_bias.iter().map(|(id, _)| *id))?;
         self.model.tokenizer()?;
         self.model.stop_ids()?;
         self.rewind_to(&prompt);
@@ -133,6 +148,7 @@ impl Session {
             },
             prompt,
             options,
+            constraint,
             cancel,
         )
     }
@@ -165,15 +181,20 @@ impl Session {
         if ids.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        let vocab_size = self.model.config().vocab_size;
-        if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            return Err(EngineError::UnknownToken { id, vocab_size }.into());
-        }
+        self.check_known(ids.iter().copied())?;
         let capacity = self.capacity();
         if needed > capacity {
             return Err(Error::ContextFull { needed, capacity });
         }
         Ok(())
+    }
+
+    fn check_known(&self, mut ids: impl Iterator<Item = u32>) -> Result<(), Error> {
+        let vocab_size = self.model.config().vocab_size;
+        match ids.find(|&id| id as usize >= vocab_size) {
+            Some(id) => Err(EngineError::UnknownToken { id, vocab_size }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Keeps of the context what the prompt begins with, but for the prompt's last token: its logits are needed.

@@ -18,6 +18,8 @@ pub enum StopReason {
     MaxNew,
     /// The context is full.
     ContextFull,
+    /// The constraint of the answer allows no token.
+    NothingAllowed,
     /// The caller cancelled.
     Cancelled,
 }
@@ -30,6 +32,7 @@ impl fmt::Display for StopReason {
             StopReason::ToolCall => f.write_str("the model began a tool call"),
             StopReason::MaxNew => f.write_str("reached --max-new"),
             StopReason::ContextFull => f.write_str("the context is full"),
+            StopReason::NothingAllowed => f.write_str("the constraint allows no token"),
             StopReason::Cancelled => f.write_str("cancelled"),
         }
     }
@@ -44,6 +47,8 @@ pub struct Stats {
     pub reused_tokens: usize,
     /// Tokens that the model wrote, a stop id included.
     pub new_tokens: usize,
+    /// How many of them belong to what the model thought, its markers included.
+    pub reasoning_tokens: usize,
     /// Why the answer ended.
     pub stop: StopReason,
     /// Tokens of the prompt that were computed.

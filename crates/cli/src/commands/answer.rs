@@ -66,8 +66,8 @@ impl Screen {
                 self.text.push_str(text);
                 write(text)?;
             }
-            // Nobody here runs tools: the answer ends with its call.
-            Event::ToolCall { .. } | Event::Done(_) => {}
+            // Nobody here runs tools: the answer ends with its call; and nobody asks how likely a token was.
+            Event::ToolCall { .. } | Event::Token { .. } | Event::Done(_) => {}
         }
         Ok(())
     }

@@ -212,17 +212,11 @@ fn penalties_are_those_computed_by_hand() {
         sampler.observe(TokenId(id));
     }
     let logits = [4.0, -4.0, 1.0, -1.0, 7.0, 0.0];
-    let history = sampler.history.as_mut().expect("penalties");
-    // Prompt: 4 / 2 and -4 * 2. Answer: 1 / 2 - 0.25 - 2 * 0.125 and -1 * 2 - 0.25 - 0.125.
-    assert_eq!(
-        history.penalise(&logits),
-        [2.0, -8.0, 0.0, -2.375, 7.0, 0.0]
-    );
-    // Twice the same: the logits themselves are left alone.
-    assert_eq!(
-        history.penalise(&logits),
-        [2.0, -8.0, 0.0, -2.375, 7.0, 0.0]
-    );
+    // Prompt: 4 / 2 and -4 * 2. Answer: 1 / 2 - 0.25 - 2 * 0.125 and -1 * 2 - 0.25 - 0.125. Twice the same: nothing adds up.
+    for _ in 0..2 {
+        sampler.adjust(&logits, None);
+        assert_eq!(sampler.adjusted, [2.0, -8.0, 0.0, -2.375, 7.0, 0.0]);
+    }
 }
 
 #[test]
