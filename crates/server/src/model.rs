@@ -1,0 +1,256 @@
+//! The real engine: a thin adapter between the seam and [`ouzel`].
+//!
+//! Rendering, tokens and grammars need the model's files only and run on any thread; the session lives on the worker's.
+
+use std::any::Any;
+
+use ouzel::{
+    Cancel, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats, StopReason,
+};
+use ouzel_tokenizer::{Conversation, Warning};
+
+use crate::engine::{Engine, Facts, Loaded, Prepared};
+use crate::error::Refusal;
+use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
+
+/// Slots of each layer below which a model reads more than it computes.
+pub const MIN_SLOTS_A_LAYER: u32 = 8;
+
+/// Takes what a process needs before it loads a model; dropped when the model is given back.
+pub type Claim = Box<dyn Fn() -> Result<Box<dyn Any>, String> + Send + Sync>;
+
+/// A model directory, opened, and how it is loaded.
+pub struct ModelEngine {
+    model: Model,
+    options: Options,
+    claim: Claim,
+    facts: Facts,
+}
+
+impl ModelEngine {
+    /// Checks that there is a plan for these options and everything that text needs; loads nothing.
+    ///
+    /// # Errors
+    /// The budget's, the tokenizer's, the template's.
+    pub fn new(model: Model, options: Options, claim: Claim) -> Result<ModelEngine, Error> {
+        let budget = model.plan_budget(&options)?;
+        model.tokenizer()?;
+        model.template()?;
+        model.stop_ids()?;
+        let facts = Facts {
+            context: budget.context,
+            vocabulary: model.config().vocab_size,
+            memory_bytes: budget.total_bytes,
+        };
+        Ok(ModelEngine {
+            model,
+            options,
+            claim,
+            facts,
+        })
+    }
+
+    fn conversation_prompt(
+        &self,
+        conversation: &Conversation,
+    ) -> Result<(Prompt, Vec<Warning>), Refusal> {
+        if !conversation.tools.is_empty() {
+            return Err(Refusal::invalid(
+                "tools",
+                "tools: this server cannot read the calls of its model yet; leave them out",
+            ));
+        }
+        let (input, warnings) = conversation.render_input(str::to_owned);
+        Ok((self.model.render(input).map_err(refusal)?, warnings))
+    }
+}
+
+impl Engine for ModelEngine {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    fn prepare(&self, turn: Turn) -> Result<Prepared, Refusal> {
+        match turn.demand {
+            None => {}
+            Some(Demand::JsonObject | Demand::JsonSchema(_)) => {
+                return Err(Refusal::invalid(
+                    "response_format",
+                    "response_format: no grammar",
+                ));
+            }
+            Some(Demand::Tools { .. }) => {
+                return Err(Refusal::invalid("tool_choice", "tool_choice: no grammar"));
+            }
+        }
+        let (prompt, warnings) = match &turn.ask {
+            Ask::Conversation(conversation) => self.conversation_prompt(conversation)?,
+            Ask::Text(text) => (self.model.raw_prompt(text).map_err(refusal)?, Vec::new()),
+            Ask::Ids(ids) => {
+                let (text, ids) = (String::new(), ids.clone());
+                (Prompt { text, ids }, Vec::new())
+            }
+        };
+        Ok(Prepared {
+            ids: prompt.ids,
+            settings: turn.settings,
+            constraint: None,
+            warnings: warnings.iter().map(Warning::to_string).collect(),
+        })
+    }
+
+    fn tokenize(&self, text: &str, special: bool) -> Result<Vec<u32>, Refusal> {
+        let tokenizer = self.model.tokenizer().map_err(refusal)?;
+        Ok(if special {
+            tokenizer.encode(text)
+        } else {
+            tokenizer.encode_plain(text)
+        })
+    }
+
+    fn detokenize(&self, ids: &[u32]) -> Result<String, Refusal> {
+        let vocabulary = self.facts.vocabulary;
+        if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+            return Err(Refusal::invalid(
+                "tokens",
+                format!("tokens has {id}; the vocabulary has {vocabulary}"),
+            ));
+        }
+        Ok(self.model.tokenizer().map_err(refusal)?.decode(ids, false))
+    }
+
+    fn memory_for(&self, context: usize) -> Option<u64> {
+        let context = u32::try_from(context).ok()?;
+        let wanted = Options {
+            max_context: Some(context),
+            memory: Some(u64::MAX >> 16),
+            slots: None,
+            ..self.options.clone()
+        };
+        // With all the memory there could be, what is refused is the context.
+        let budget = self.model.plan_budget(&wanted).ok()?;
+        let config = self.model.config();
+        let slots =
+            u64::from(MIN_SLOTS_A_LAYER.min(config.n_experts as u32)) * config.n_layers() as u64;
+        Some(budget.smallest_bytes + slots * self.model.manifest().expert_stride)
+    }
+
+    fn load(&self) -> Result<Box<dyn Loaded>, Refusal> {
+        let claim = (self.claim)().map_err(Refusal::Unavailable)?;
+        let session = self.model.session(&self.options);
+        Ok(Box::new(LoadedModel {
+            session: session.map_err(|error| Refusal::Unavailable(error.to_string()))?,
+            _claim: claim,
+        }))
+    }
+}
+
+struct LoadedModel {
+    session: Session,
+    /// Given back after the session's memory.
+    _claim: Box<dyn Any>,
+}
+
+impl Loaded for LoadedModel {
+    fn answer(
+        &mut self,
+        prepared: Prepared,
+        cancel: &Cancel,
+        emit: &mut dyn FnMut(Piece),
+    ) -> Result<Outcome, Refusal> {
+        let settings = prepared.settings;
+        let left = self.session.capacity().saturating_sub(prepared.ids.len());
+        let options = GenerateOptions {
+            max_new: settings
+                .max_new
+                .unwrap_or(u32::MAX)
+                .min(u32::try_from(left).unwrap_or(u32::MAX)),
+            sampler: settings.sampler,
+            stop: settings.stop,
+            logit_bias: settings.logit_bias,
+            logprobs: settings.logprobs,
+            runs_tools: true,
+            ..GenerateOptions::default()
+        };
+        let model = self.session.model().clone();
+        let text_of = |id: u32| {
+            model
+                .tokenizer()
+                .map(|t| t.decode(&[id], false))
+                .unwrap_or_default()
+        };
+        let generation =
+            self.session
+                .generate_with(prepared.ids, &options, prepared.constraint, cancel);
+        let (mut has_all_calls, mut outcome) = (false, None);
+        for event in generation.map_err(refusal)? {
+            match event.map_err(refusal)? {
+                Event::Prompt { done, total } => emit(Piece::Prompt { done, total }),
+                Event::Token { id, logprob, top } => emit(Piece::Token(TokenLogprob {
+                    token: text_of(id),
+                    logprob,
+                    top: top
+                        .into_iter()
+                        .map(|(id, logprob)| (text_of(id), logprob))
+                        .collect(),
+                })),
+                Event::Thinking(text) => emit(Piece::Thinking(text)),
+                Event::Answer(text) => emit(Piece::Text(text)),
+                Event::ToolCall { .. } if has_all_calls => {}
+                Event::ToolCall { raw, .. } => {
+                    emit(Piece::Text(raw));
+                    if !settings.parallel_calls {
+                        // One is all that was asked for; the generation ends at its next step.
+                        has_all_calls = true;
+                        cancel.cancel();
+                    }
+                }
+                Event::Done(stats) => outcome = Some(outcome_of(stats, has_all_calls)),
+            }
+        }
+        outcome.ok_or_else(|| Refusal::Internal("the answer has no end".to_owned()))
+    }
+}
+
+fn outcome_of(stats: Stats, has_all_calls: bool) -> Outcome {
+    let end = match stats.stop {
+        StopReason::Cancelled if has_all_calls => End::Stop,
+        StopReason::Cancelled => End::Cancelled,
+        StopReason::StopText(text) => End::StopText(text),
+        StopReason::MaxNew => End::Length,
+        StopReason::ContextFull => End::ContextFull,
+        StopReason::StopId(_) | StopReason::ToolCall | StopReason::NothingAllowed => End::Stop,
+    };
+    Outcome {
+        end,
+        usage: Usage {
+            prompt: stats.prompt_tokens,
+            cached: stats.reused_tokens,
+            new: stats.new_tokens,
+            reasoning: stats.reasoning_tokens,
+        },
+        cost: Cost {
+            prefill: stats.prefill_time,
+            decode: stats.decode_time,
+            hits: stats.hits,
+            misses: stats.misses,
+            bytes_read: stats.bytes_read,
+            peak_memory: stats.peak_memory,
+        },
+    }
+}
+
+/// What an error of the library means for the request that met it.
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::Conversation(_) => Refusal::invalid("messages", error.to_string()),
+        Error::EmptyPrompt => Refusal::invalid("prompt", error.to_string()),
+        Error::ContextFull { needed, capacity } => Refusal::ContextFull {
+            param: "messages",
+            needed,
+            limit: capacity,
+            memory: None,
+        },
+        Error::Engine(_) | Error::Text(_) => Refusal::Internal(error.to_string()),
+    }
+}

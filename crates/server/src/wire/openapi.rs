@@ -1,0 +1,159 @@
+//! `/openapi.json`: the doors, described by the same types that read their requests.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::{chat, completions, messages, responses, tokens};
+
+/// The description.
+pub fn description(needs_key: bool) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut generator = settings.into_generator();
+    let mut paths = Map::new();
+    for (path, method, about, request) in doors(&mut generator) {
+        paths.insert(
+            path.to_owned(),
+            json!({ method: operation(about, request) }),
+        );
+    }
+    let mut schemas = generator.take_definitions(true);
+    schemas.insert("Error".to_owned(), error_schema());
+    let mut description = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ouzel",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "A local model behind the APIs of OpenAI and Anthropic. Fields that are not described here are refused.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "bearer": { "type": "http", "scheme": "bearer" },
+                "x-api-key": { "type": "apiKey", "in": "header", "name": "x-api-key" },
+            },
+        },
+    });
+    if needs_key {
+        description["security"] = json!([{ "bearer": [] }, { "x-api-key": [] }]);
+    }
+    description
+}
+
+type Door = (&'static str, &'static str, &'static str, Option<Value>);
+
+fn doors(generator: &mut SchemaGenerator) -> Vec<Door> {
+    vec![
+        (
+            "/health",
+            "get",
+            "Whether the server is alive. Needs no key.",
+            None,
+        ),
+        ("/metrics", "get", "Counts as Prometheus reads them.", None),
+        ("/openapi.json", "get", "This description.", None),
+        ("/v1/models", "get", "The model.", None),
+        (
+            "/v1/models/{id}",
+            "get",
+            "The model by one of its names.",
+            None,
+        ),
+        (
+            "/v1/chat/completions",
+            "post",
+            "The next turn of a conversation; JSON or server-sent events.",
+            schema::<chat::ChatRequest>(generator),
+        ),
+        (
+            "/v1/completions",
+            "post",
+            "How a text goes on; JSON or server-sent events.",
+            schema::<completions::CompletionRequest>(generator),
+        ),
+        (
+            "/v1/responses",
+            "post",
+            "The next turn of a conversation, stateless; JSON or server-sent events.",
+            schema::<responses::ResponsesRequest>(generator),
+        ),
+        (
+            "/v1/messages",
+            "post",
+            "The next turn of a conversation as Anthropic's API has it; JSON or server-sent events.",
+            schema::<messages::MessagesRequest>(generator),
+        ),
+        (
+            "/v1/messages/count_tokens",
+            "post",
+            "The tokens of a prompt.",
+            schema::<messages::MessagesRequest>(generator),
+        ),
+        ("/v1/embeddings", "post", "Not supported: 501.", None),
+        (
+            "/tokenize",
+            "post",
+            "Text to token ids.",
+            schema::<tokens::TokenizeRequest>(generator),
+        ),
+        (
+            "/detokenize",
+            "post",
+            "Token ids to text.",
+            schema::<tokens::DetokenizeRequest>(generator),
+        ),
+        (
+            "/load",
+            "post",
+            "Loads the model; 409 while it answers.",
+            None,
+        ),
+        (
+            "/unload",
+            "post",
+            "Gives the model's memory back until it is needed again; 409 while it answers.",
+            None,
+        ),
+    ]
+}
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Option<Value> {
+    Some(generator.subschema_for::<T>().into())
+}
+
+fn operation(about: &str, request: Option<Value>) -> Value {
+    let error = json!({ "$ref": "#/components/schemas/Error" });
+    let mut operation = json!({
+        "summary": about,
+        "responses": {
+            "200": { "description": "Done." },
+            "default": { "description": "Refused.", "content": { "application/json": { "schema": error } } },
+        },
+    });
+    if let Some(schema) = request {
+        operation["requestBody"] =
+            json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+    }
+    operation
+}
+
+fn error_schema() -> Value {
+    let text_or_null = json!({ "type": ["string", "null"] });
+    json!({
+        "type": "object",
+        "properties": {
+            "error": {
+                "type": "object",
+                "properties": {
+                    "message": { "type": "string" },
+                    "type": { "type": "string" },
+                    "param": text_or_null,
+                    "code": text_or_null,
+                },
+            },
+        },
+    })
+}
