@@ -250,6 +250,15 @@ impl Chosen {
         if self.is_demo { 0.0 } else { 0.2 }
     }
 
+    /// What clients of a server call the model where nobody says.
+    pub fn name(&self) -> String {
+        let stem = self.dir.file_stem().map(OsStr::to_string_lossy);
+        match stem {
+            Some(stem) if !self.is_demo => stem.into_owned(),
+            _ => DEMO.to_owned(),
+        }
+    }
+
     /// Where the lines of conversations are kept.
     pub fn history(&self) -> Option<&Path> {
         self.places.history.as_deref()

@@ -35,12 +35,12 @@ pub enum Event {
     Thinking(String),
     /// Text of the answer.
     Answer(String),
-    /// A tool call, the raw text between its markers; empty where the caller runs no tools.
+    /// A whole tool call. There is none where the caller runs no tools.
     ToolCall {
-        /// The raw text.
-        raw: String,
-        /// False where the answer ended before the closing marker.
-        closed: bool,
+        /// The tool's name, as the list of tools has it if one of them fits.
+        name: String,
+        /// The arguments.
+        arguments: serde_json::Map<String, serde_json::Value>,
     },
     /// The answer ended; nothing follows.
     Done(Stats),
@@ -94,6 +94,7 @@ impl<'s> Generation<'s> {
         let output = OutputOptions {
             stop_ids: parts.model.stop_ids()?.to_vec(),
             stop_strings: options.stop.clone(),
+            tools: options.tool_names.clone(),
         };
         Ok(Generation {
             parser: OutputParser::new(parts.model.tokenizer()?, &output, &prompt),
@@ -217,6 +218,9 @@ impl<'s> Generation<'s> {
     }
 
     fn end(&mut self, stop: StopReason) {
+        if stop == StopReason::ToolCall {
+            self.parser.discard_call();
+        }
         let events = &mut self.events;
         self.parser.finish(&mut |event| events.extend(owned(event)));
         let engine = self.engine.stats().since(&self.before);
@@ -278,9 +282,11 @@ fn owned(event: ouzel_tokenizer::Event<'_>) -> Option<Event> {
     match event {
         ouzel_tokenizer::Event::Answer(text) => Some(Event::Answer(text.to_owned())),
         ouzel_tokenizer::Event::Thinking(text) => Some(Event::Thinking(text.to_owned())),
-        ouzel_tokenizer::Event::ToolCall { raw, closed } => Some(Event::ToolCall {
-            raw: raw.to_owned(),
-            closed,
+        ouzel_tokenizer::Event::ToolCall {
+            name, arguments, ..
+        } => Some(Event::ToolCall {
+            name: name.to_owned(),
+            arguments: arguments.clone(),
         }),
         // The reason is asked for once all pieces are in the queue.
         ouzel_tokenizer::Event::Stop(_) => None,

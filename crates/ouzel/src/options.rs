@@ -94,6 +94,8 @@ pub struct GenerateOptions {
     /// Whether the caller runs the tools that a prompt offers. Where not, an answer ends as soon as it begins a tool call: no more
     /// than its marker is computed, and nothing of it is given.
     pub runs_tools: bool,
+    /// The names of the tools that a prompt offers. With them, a tool call is recognised where the model forgot its marker.
+    pub tool_names: Vec<String>,
 }
 
 impl Default for GenerateOptions {
@@ -106,6 +108,7 @@ impl Default for GenerateOptions {
             logit_bias: Vec::new(),
             logprobs: None,
             runs_tools: false,
+            tool_names: Vec::new(),
         }
     }
 }

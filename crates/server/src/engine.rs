@@ -72,6 +72,8 @@ pub struct Prepared {
     pub ids: Vec<u32>,
     /// How the answer is made.
     pub settings: Settings,
+    /// The names of the tools that the prompt offers.
+    pub tool_names: Vec<String>,
     /// What the answer must look like.
     pub constraint: Option<Box<dyn TokenConstraint>>,
     /// What was changed of the request so that it could be served.

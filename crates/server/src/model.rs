@@ -54,12 +54,6 @@ impl ModelEngine {
         &self,
         conversation: &Conversation,
     ) -> Result<(Prompt, Vec<Warning>), Refusal> {
-        if !conversation.tools.is_empty() {
-            return Err(Refusal::invalid(
-                "tools",
-                "tools: this server cannot read the calls of its model yet; leave them out",
-            ));
-        }
         let (input, warnings) = conversation.render_input(str::to_owned);
         Ok((self.model.render(input).map_err(refusal)?, warnings))
     }
@@ -83,6 +77,10 @@ impl Engine for ModelEngine {
                 return Err(Refusal::invalid("tool_choice", "tool_choice: no grammar"));
             }
         }
+        let tool_names = match &turn.ask {
+            Ask::Conversation(conversation) => conversation.tools.iter().map(|tool| tool.name.clone()).collect(),
+            Ask::Text(_) | Ask::Ids(_) => Vec::new(),
+        };
         let (prompt, warnings) = match &turn.ask {
             Ask::Conversation(conversation) => self.conversation_prompt(conversation)?,
             Ask::Text(text) => (self.model.raw_prompt(text).map_err(refusal)?, Vec::new()),
@@ -94,6 +92,7 @@ impl Engine for ModelEngine {
         Ok(Prepared {
             ids: prompt.ids,
             settings: turn.settings,
+            tool_names,
             constraint: None,
             warnings: warnings.iter().map(Warning::to_string).collect(),
         })
@@ -120,19 +119,20 @@ impl Engine for ModelEngine {
     }
 
     fn memory_for(&self, context: usize) -> Option<u64> {
-        let context = u32::try_from(context).ok()?;
         let wanted = Options {
-            max_context: Some(context),
-            memory: Some(u64::MAX >> 16),
+            max_context: Some(u32::try_from(context).ok()?),
             slots: None,
             ..self.options.clone()
         };
-        // With all the memory there could be, what is refused is the context.
-        let budget = self.model.plan_budget(&wanted).ok()?;
+        let smallest = match self.model.plan_budget(&wanted) {
+            Ok(budget) => budget.smallest_bytes,
+            Err(Error::Engine(EngineError::Budget { needed, .. })) => needed,
+            // The model itself has no such context.
+            Err(_) => return None,
+        };
         let config = self.model.config();
-        let slots =
-            u64::from(MIN_SLOTS_A_LAYER.min(config.n_experts as u32)) * config.n_layers() as u64;
-        Some(budget.smallest_bytes + slots * self.model.manifest().expert_stride)
+        let slots = config.n_experts.min(MIN_SLOTS_A_LAYER as usize) * config.n_layers();
+        Some(smallest + slots as u64 * self.model.manifest().expert_stride)
     }
 
     fn load(&self) -> Result<Box<dyn Loaded>, Refusal> {
@@ -170,6 +170,7 @@ impl Loaded for LoadedModel {
             logit_bias: settings.logit_bias,
             logprobs: settings.logprobs,
             runs_tools: true,
+            tool_names: prepared.tool_names,
             ..GenerateOptions::default()
         };
         let model = self.session.model().clone();
@@ -197,8 +198,8 @@ impl Loaded for LoadedModel {
                 Event::Thinking(text) => emit(Piece::Thinking(text)),
                 Event::Answer(text) => emit(Piece::Text(text)),
                 Event::ToolCall { .. } if has_all_calls => {}
-                Event::ToolCall { raw, .. } => {
-                    emit(Piece::Text(raw));
+                Event::ToolCall { name, arguments } => {
+                    emit(Piece::Call { name, arguments });
                     if !settings.parallel_calls {
                         // One is all that was asked for; the generation ends at its next step.
                         has_all_calls = true;

@@ -1,5 +1,6 @@
 //! What whoever starts a server may choose.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::wire::Defaults;
@@ -43,5 +44,13 @@ impl Default for ServerOptions {
             defaults: Defaults::default(),
             on_terminate: false,
         }
+    }
+}
+
+impl ServerOptions {
+    /// Whether the address, as far as its text says, is one of this machine only.
+    pub fn is_local_only(&self) -> bool {
+        let is_loopback = self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        is_loopback || self.host.eq_ignore_ascii_case("localhost")
     }
 }

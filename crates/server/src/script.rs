@@ -93,6 +93,7 @@ impl Engine for Script {
         Ok(Prepared {
             ids,
             settings: turn.settings,
+            tool_names: Vec::new(),
             constraint: None,
             warnings: Vec::new(),
         })

@@ -8,6 +8,7 @@
 //! the marks.
 
 mod bpe;
+mod call;
 mod compile;
 pub mod conversation;
 mod detokenize;
@@ -19,6 +20,7 @@ mod output;
 mod template;
 mod tokenizer;
 
+pub use call::{Piece, ToolCallParser};
 pub use conversation::{ChatMessage, Conversation, Tool, ToolCall, ToolContent, Warning};
 pub use detokenize::Detokenizer;
 pub use error::{TemplateError, TokenizerError};

@@ -1,17 +1,20 @@
 //! What a model writes, sorted: answer, thinking, tool calls, and where it stops.
 //!
 //! A pure state machine over token ids. Markers are recognised as ids, never as text, so an answer that merely spells a marker stays
-//! an answer. Stop strings are searched in the answer only: thinking and tool calls may contain them. Events borrow their text; once
-//! its buffers have grown, the parser allocates nothing.
+//! an answer. Stop strings are searched in the answer only: thinking and tool calls may contain them. What stands where a call should
+//! be and is none is text of the part around it, markers included. Events borrow what they carry; once its buffers have grown, the
+//! parser allocates for tool calls only.
 //!
 //! ```text
-//! <|channel>thought\n THINKING \n<channel|> ANSWER <|tool_call> RAW <tool_call|> ANSWER ... stop
+//! <|channel>thought\n THINKING \n<channel|> ANSWER <|tool_call> CALL <tool_call|> ANSWER ... stop
 //! ```
 
 mod stop;
 
+use crate::call::{self, Piece, ToolCallParser};
 use crate::detokenize::Detokenizer;
 use crate::tokenizer::Tokenizer;
+use serde_json::{Map, Value};
 use stop::StopStrings;
 
 /// The name of the channel that holds thinking, with the newline that ends it; neither is part of the thinking.
@@ -24,12 +27,14 @@ pub enum Event<'a> {
     Answer(&'a str),
     /// Text between `<|channel>thought` and `<channel|>`.
     Thinking(&'a str),
-    /// A whole tool call: the raw text between its markers, control literals inside it included.
+    /// A whole tool call.
     ToolCall {
-        /// The raw text.
+        /// The tool's name, as the list of tools has it if one of them fits.
+        name: &'a str,
+        /// The arguments.
+        arguments: &'a Map<String, Value>,
+        /// What the model wrote, markers included.
         raw: &'a str,
-        /// False where the output ended, or another part began, before the closing marker.
-        closed: bool,
     },
     /// The output ended; nothing follows.
     Stop(StopReason),
@@ -51,6 +56,8 @@ pub struct OutputOptions {
     pub stop_ids: Vec<u32>,
     /// Texts that end the output; an empty one never matches. Where several end at the same place, the longest counts.
     pub stop_strings: Vec<String>,
+    /// The names of the tools that the model may call. With them, a call is found without its opening marker too.
+    pub tools: Vec<String>,
 }
 
 /// Sorts one output; see the module.
@@ -58,6 +65,8 @@ pub struct OutputOptions {
 pub struct OutputParser<'t> {
     markers: [(Option<u32>, Marker); 4],
     stop_ids: Vec<u32>,
+    /// The id of the mark around strings in a call.
+    quote: Option<u32>,
     detokenizer: Detokenizer<'t>,
     text: Sorter,
 }
@@ -78,12 +87,13 @@ impl<'t> OutputParser<'t> {
             markers: [
                 marker("<|channel>", Marker::ChannelOpens),
                 marker("<channel|>", Marker::ChannelCloses),
-                marker("<|tool_call>", Marker::CallOpens),
-                marker("<tool_call|>", Marker::CallCloses),
+                marker(call::OPENS, Marker::CallOpens),
+                marker(call::CLOSES, Marker::CallCloses),
             ],
             stop_ids: options.stop_ids.clone(),
+            quote: tokenizer.id_of(call::QUOTE),
             detokenizer: Detokenizer::new(tokenizer, true),
-            text: Sorter::new(StopStrings::new(&options.stop_strings)),
+            text: Sorter::new(options),
         };
         parser.read_prompt(tokenizer, prompt);
         parser
@@ -115,8 +125,14 @@ impl<'t> OutputParser<'t> {
         let marker = self.marker(id);
         let is_stop = self.stop_ids.contains(&id);
         if marker.is_none() && !is_stop {
-            let in_call = self.text.part == Part::Call;
-            return self.text.push(self.detokenizer.push_as(id, !in_call), emit);
+            let is_shown = self.text.part == Part::Call
+                || Some(id) == self.quote && self.text.calls.is_calling();
+            if is_shown && self.quote == Some(id) {
+                // Bytes that are held stand before the mark.
+                self.text.push(self.detokenizer.finish(), emit);
+            }
+            let piece = self.detokenizer.push_as(id, !is_shown);
+            return self.text.push(piece, emit);
         }
         self.text.push(self.detokenizer.finish(), emit);
         if let Some(marker) = marker {
@@ -127,7 +143,15 @@ impl<'t> OutputParser<'t> {
         }
     }
 
-    /// Emits what was held back, for an output that ends without a stop. An open tool call is emitted as not closed.
+    /// Forgets a call that has begun and that nobody will run.
+    pub fn discard_call(&mut self) {
+        if self.text.part == Part::Call {
+            self.text.calls.discard();
+            self.text.enter(self.text.before_call);
+        }
+    }
+
+    /// Emits what was held back, for an output that ends without a stop. A tool call that is not complete is text.
     pub fn finish(&mut self, emit: &mut dyn FnMut(Event<'_>)) {
         self.text.push(self.detokenizer.finish(), emit);
         self.text.leave(emit);
@@ -176,21 +200,20 @@ struct Sorter {
     before_call: Part,
     /// A newline that ends a thought is the template's; this one waits for what follows.
     held_newline: bool,
-    /// Raw text of the tool call so far.
-    call: String,
+    calls: ToolCallParser,
     stops: StopStrings,
     stopped: Option<StopReason>,
 }
 
 impl Sorter {
-    fn new(stops: StopStrings) -> Self {
+    fn new(options: &OutputOptions) -> Self {
         let (part, before_call) = (Part::Answer, Part::Answer);
         Sorter {
             part,
             before_call,
             held_newline: false,
-            call: String::new(),
-            stops,
+            calls: ToolCallParser::new(&options.tools),
+            stops: StopStrings::new(&options.stop_strings),
             stopped: None,
         }
     }
@@ -200,17 +223,47 @@ impl Sorter {
             return;
         }
         match self.part {
-            Part::Answer => {
-                if let Some(index) = self
-                    .stops
-                    .push(piece, &mut |text| emit(Event::Answer(text)))
-                {
-                    self.stop(StopReason::Text(index), emit);
-                }
-            }
+            Part::Answer | Part::Call => self.calls(emit, |calls, sink| calls.push(piece, sink)),
             Part::Name { matched } => self.push_name(matched, piece, emit),
             Part::Thought => self.push_thought(piece, emit),
-            Part::Call => self.call.push_str(piece),
+        }
+    }
+
+    /// Lets the parser of calls take something, and gives what it finds to the part around the call.
+    fn calls(
+        &mut self,
+        emit: &mut dyn FnMut(Event<'_>),
+        take: impl FnOnce(&mut ToolCallParser, &mut dyn FnMut(Piece<'_>)),
+    ) {
+        let around = if self.part == Part::Call {
+            self.before_call
+        } else {
+            self.part
+        };
+        let (stops, held_newline) = (&mut self.stops, &mut self.held_newline);
+        let mut found = None;
+        take(&mut self.calls, &mut |piece| match piece {
+            // After a stop nothing counts any more.
+            _ if found.is_some() => {}
+            Piece::Text(text) if around == Part::Thought => push_thought(held_newline, text, emit),
+            Piece::Text(text) => found = stops.push(text, &mut |text| emit(Event::Answer(text))),
+            Piece::Call {
+                name,
+                arguments,
+                raw,
+            } => {
+                stops.flush(&mut |text| emit(Event::Answer(text)));
+                emit(Event::ToolCall {
+                    name,
+                    arguments,
+                    raw,
+                });
+            }
+        });
+        if let Some(index) = found {
+            self.stopped = Some(StopReason::Text(index));
+            self.enter(Part::Answer);
+            emit(Event::Stop(StopReason::Text(index)));
         }
     }
 
@@ -232,16 +285,7 @@ impl Sorter {
     }
 
     fn push_thought(&mut self, piece: &str, emit: &mut dyn FnMut(Event<'_>)) {
-        if piece.is_empty() {
-            return;
-        }
-        self.release_newline(emit);
-        let kept = piece.strip_suffix('\n');
-        self.held_newline = kept.is_some();
-        let thinking = kept.unwrap_or(piece);
-        if !thinking.is_empty() {
-            emit(Event::Thinking(thinking));
-        }
+        push_thought(&mut self.held_newline, piece, emit);
     }
 
     fn release_newline(&mut self, emit: &mut dyn FnMut(Event<'_>)) {
@@ -266,18 +310,19 @@ impl Sorter {
             }
             (Marker::CallOpens, before) => {
                 self.leave(emit);
-                self.before_call = if before == Part::Call {
-                    self.before_call
-                } else {
-                    before
+                self.before_call = match before {
+                    Part::Call => self.before_call,
+                    // A call where a channel's name should be: the channel is thinking all the same.
+                    Part::Name { .. } => Part::Thought,
+                    Part::Answer | Part::Thought => before,
                 };
-                self.enter(Part::Call);
+                if self.stopped.is_none() {
+                    self.calls(emit, |calls, sink| calls.open(sink));
+                    self.enter(Part::Call);
+                }
             }
             (Marker::CallCloses, Part::Call) => {
-                emit(Event::ToolCall {
-                    raw: &self.call,
-                    closed: true,
-                });
+                self.calls(emit, |calls, sink| calls.close(sink));
                 self.enter(self.before_call);
             }
             // A closing marker without a call has no text to speak of.
@@ -287,28 +332,47 @@ impl Sorter {
 
     fn enter(&mut self, part: Part) {
         self.part = part;
-        self.call.clear();
     }
 
     /// Emits what the part still holds.
     fn leave(&mut self, emit: &mut dyn FnMut(Event<'_>)) {
         match self.part {
-            Part::Answer => self.stops.flush(&mut |text| emit(Event::Answer(text))),
             Part::Name { .. } => {}
             Part::Thought => self.release_newline(emit),
-            Part::Call => emit(Event::ToolCall {
-                raw: &self.call,
-                closed: false,
-            }),
+            Part::Answer | Part::Call => {
+                self.calls(emit, |calls, sink| calls.finish(sink));
+                if self.stopped.is_none() {
+                    self.stops.flush(&mut |text| emit(Event::Answer(text)));
+                }
+            }
         }
     }
 
     fn stop(&mut self, reason: StopReason, emit: &mut dyn FnMut(Event<'_>)) {
         if self.stopped.is_none() {
             self.leave(emit);
+        }
+        // What was held may have contained a stop string.
+        if self.stopped.is_none() {
             self.enter(Part::Answer);
             self.stopped = Some(reason);
             emit(Event::Stop(reason));
         }
+    }
+}
+
+/// Text of a thought, but for a newline at its end.
+fn push_thought(held_newline: &mut bool, piece: &str, emit: &mut dyn FnMut(Event<'_>)) {
+    if piece.is_empty() {
+        return;
+    }
+    if std::mem::take(held_newline) {
+        emit(Event::Thinking("\n"));
+    }
+    let kept = piece.strip_suffix('\n');
+    *held_newline = kept.is_some();
+    let thinking = kept.unwrap_or(piece);
+    if !thinking.is_empty() {
+        emit(Event::Thinking(thinking));
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::data::{REAL, Random};
 use ouzel_tokenizer::{Event, OutputOptions, OutputParser, StopReason};
+use serde_json::{Value, json};
 
 /// The text of neighbouring events of one kind, joined: how often a text is cut is not part of the contract.
 #[derive(Debug, PartialEq, Clone)]
 enum Seen {
     Answer(String),
     Thinking(String),
-    Call(String, bool),
+    Call(String, Value),
     Stop(StopReason),
 }
 
@@ -20,7 +21,12 @@ fn see(seen: &mut Vec<Seen>, event: Event<'_>) {
         | (Event::Thinking(text), Some(Thinking(before))) => before.push_str(text),
         (Event::Answer(text), _) => seen.push(Answer(text.to_owned())),
         (Event::Thinking(text), _) => seen.push(Thinking(text.to_owned())),
-        (Event::ToolCall { raw, closed }, _) => seen.push(Call(raw.to_owned(), closed)),
+        (
+            Event::ToolCall {
+                name, arguments, ..
+            },
+            _,
+        ) => seen.push(Call(name.to_owned(), Value::Object(arguments.clone()))),
         (Event::Stop(reason), _) => seen.push(Stop(reason)),
     }
 }
@@ -32,6 +38,7 @@ fn options(stop_strings: &[&str]) -> OutputOptions {
     OutputOptions {
         stop_ids: vec![EOS, TURN_CLOSES, 50],
         stop_strings: stop_strings.iter().map(|s| (*s).to_owned()).collect(),
+        tools: ["get_weather", "now"].map(str::to_owned).to_vec(),
     }
 }
 
@@ -61,8 +68,8 @@ fn thinking(text: &str) -> Seen {
     Thinking(text.to_owned())
 }
 
-fn call(raw: &str, closed: bool) -> Seen {
-    Call(raw.to_owned(), closed)
+fn call(name: &str, arguments: Value) -> Seen {
+    Call(name.to_owned(), arguments)
 }
 
 const ASKED: &str = "<bos><|turn>user\nHi<turn|>\n<|turn>model\n";
@@ -158,49 +165,94 @@ fn a_call_is_known_from_its_first_marker() {
 }
 
 #[test]
-fn tool_calls_come_whole_and_raw() {
-    let raw = "call:get_weather{city:<|\"|>Paris<|\"|>,days:3}";
+fn tool_calls_come_whole() {
+    let written = "call:get_weather{city:<|\"|>Paris<|\"|>,days:3}";
+    let weather = || call("get_weather", json!({"city": "Paris", "days": 3}));
     let output = format!(
-        "Wait.<|tool_call>{raw}<tool_call|><|tool_call>call:now{{}}<tool_call|><|tool_response>"
+        "Wait.<|tool_call>{written}<tool_call|><|tool_call>call:now{{}}<tool_call|><|tool_response>"
     );
     let stop = Stop(StopReason::Token(50));
+    let now = || call("now", json!({}));
     check(
         CLOSED,
         &output,
         &["Paris"],
-        &[
-            answer("Wait."),
-            call(raw, true),
-            call("call:now{}", true),
-            stop,
-        ],
+        &[answer("Wait."), weather(), now(), stop],
     );
+    // Complete, though the marker that closes it is missing.
+    let output = format!("<|tool_call>{written}<turn|>");
+    check(CLOSED, &output, &[], &[weather(), STOP]);
+    check(CLOSED, &output[..output.len() - 7], &[], &[weather()]);
+    // A call inside a thought that never closed: what follows is still thinking.
+    check(
+        OPEN,
+        "a<|tool_call>call:now{}<tool_call|>c<channel|>d",
+        &[],
+        &[thinking("a"), now(), thinking("c"), answer("d")],
+    );
+    check(CLOSED, "a<tool_call|>b", &[], &[answer("ab")]);
+}
+
+#[test]
+fn calls_without_an_opening_marker_are_found() {
+    let written = "call:get_weather{city:<|\"|>a}, b<|\"|>}";
+    let weather = || call("get_weather", json!({"city": "a}, b"}));
+    let output = format!("So: {written}<tool_call|>Done.<turn|>");
+    let seen = [answer("So: "), weather(), answer("Done."), STOP];
+    check(CLOSED, &output, &["Paris"], &seen);
+    // Whoever has no such tool speaks of one.
+    check(CLOSED, "call:other{a:1}", &[], &[answer("call:other{a:1}")]);
+    // Thinking may speak of anything.
+    let seen = [thinking("call:now{}"), answer("x")];
+    check(OPEN, "call:now{}<channel|>x", &[], &seen);
+}
+
+#[test]
+fn what_is_no_call_is_text() {
     check(
         CLOSED,
         "<|tool_call>call:a{<turn|>",
         &[],
-        &[call("call:a{", false), STOP],
-    );
-    check(
-        CLOSED,
-        "<|tool_call>call:a{",
-        &[],
-        &[call("call:a{", false)],
+        &[answer("<|tool_call>call:a{"), STOP],
     );
     check(
         CLOSED,
         "<|tool_call>a<|tool_call>b<tool_call|>c",
         &[],
-        &[call("a", false), call("b", true), answer("c")],
+        &[answer("<|tool_call>a<|tool_call>b<tool_call|>c")],
     );
-    // A call inside a thought that never closed: what follows is still thinking.
     check(
         OPEN,
         "a<|tool_call>b<tool_call|>c<channel|>d",
         &[],
-        &[thinking("a"), call("b", true), thinking("c"), answer("d")],
+        &[thinking("a<|tool_call>b<tool_call|>c"), answer("d")],
     );
-    check(CLOSED, "a<tool_call|>b", &[], &[answer("ab")]);
+    // Such a text is an answer, so a stop string counts in it.
+    let text = |index| Stop(StopReason::Text(index));
+    check(
+        CLOSED,
+        "<|tool_call>one END two<tool_call|>three",
+        &["END"],
+        &[answer("<|tool_call>one "), text(0)],
+    );
+    check(
+        CLOSED,
+        "call:now{ END<turn|>",
+        &["END"],
+        &[answer("call:now{ "), text(0)],
+    );
+}
+
+#[test]
+fn a_call_that_nobody_runs_is_forgotten() {
+    let mut parser = OutputParser::new(&REAL, &options(&[]), &REAL.encode(CLOSED));
+    let mut seen = Vec::new();
+    for id in REAL.encode("Wait.<|tool_call>call:now") {
+        parser.push(id, &mut |event| see(&mut seen, event));
+    }
+    parser.discard_call();
+    parser.finish(&mut |event| see(&mut seen, event));
+    assert_eq!(seen, [answer("Wait.")]);
 }
 
 #[test]
