@@ -3,6 +3,8 @@
 //! One module a command. Checks are pure functions of text, so that each of them is tested with input it must refuse; only the
 //! entry points run programs and read files. Nothing here is part of the shipped binary.
 
+#[cfg(unix)]
+mod clients;
 mod cross;
 mod demo;
 mod deps;
@@ -31,6 +33,8 @@ cargo xtask COMMAND
   deps           licences and sources as deny.toml lists them, the notices, known advisories
   notices        lists the crates of the binary in THIRD_PARTY_NOTICES.md
   demo-check     the demo command of README.md, literally and from another folder, byte by byte
+  clients [NAMES]
+                 the SDKs of clients/ against `ouzel serve` with the bundled model; needs Python and Node (Linux, macOS)
   cross          a type-check for the other systems
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
@@ -60,6 +64,8 @@ fn main() -> ExitCode {
         "deps" => no_arguments(rest).and_then(|()| deps::run()),
         "notices" => no_arguments(rest).and_then(|()| notices::run()),
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
+        #[cfg(unix)]
+        "clients" => clients::run(rest),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         #[cfg(unix)]
         "hub" => install_speed::serve(rest),
