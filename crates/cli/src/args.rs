@@ -18,12 +18,12 @@ use ouzel_storage::free_memory;
 use crate::exit::usage;
 
 pub use bench::BenchArgs;
-pub use serve::ServeArgs;
 pub use install::{InstallArgs, ModelsArgs, ModelsCommand, ProgressMode, VerifyArgs};
 use parse::{
     count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
 };
+pub use serve::ServeArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:

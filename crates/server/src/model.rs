@@ -5,7 +5,7 @@
 use std::any::Any;
 
 use ouzel::{
-    Cancel, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats, StopReason,
+    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats, StopReason,
 };
 use ouzel_tokenizer::{Conversation, Warning};
 
@@ -78,7 +78,11 @@ impl Engine for ModelEngine {
             }
         }
         let tool_names = match &turn.ask {
-            Ask::Conversation(conversation) => conversation.tools.iter().map(|tool| tool.name.clone()).collect(),
+            Ask::Conversation(conversation) => conversation
+                .tools
+                .iter()
+                .map(|tool| tool.name.clone())
+                .collect(),
             Ask::Text(_) | Ask::Ids(_) => Vec::new(),
         };
         let (prompt, warnings) = match &turn.ask {

@@ -35,11 +35,17 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     }
     let server = server_options(args, &chosen);
     if !server.is_local_only() {
-        note("this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it");
+        note(
+            "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
+        );
     }
     let names = server.names.join(", ");
     let engine: Arc<dyn Engine> = Arc::new(engine(chosen, model, options, args.session.shared)?);
-    let log: Arc<dyn Log> = if quiet { Arc::new(Silent) } else { Arc::new(Console) };
+    let log: Arc<dyn Log> = if quiet {
+        Arc::new(Silent)
+    } else {
+        Arc::new(Console)
+    };
     let stop = Stop::new();
     let _stoppable = Stoppable::new(&stop);
     Ok(serve(server, engine, log, &stop, |address| {
@@ -70,7 +76,12 @@ fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
     ))
 }
 
-fn engine(chosen: Chosen, model: Model, options: Options, shared: bool) -> anyhow::Result<ModelEngine> {
+fn engine(
+    chosen: Chosen,
+    model: Model,
+    options: Options,
+    shared: bool,
+) -> anyhow::Result<ModelEngine> {
     let (claimed, planned) = (model.clone(), options.clone());
     let claim = move || match chosen.claim(&claimed, &planned, shared) {
         Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
@@ -80,7 +91,11 @@ fn engine(chosen: Chosen, model: Model, options: Options, shared: bool) -> anyho
 }
 
 fn server_options(args: &ServeArgs, chosen: &Chosen) -> ServerOptions {
-    let from_environment = || std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty());
+    let from_environment = || {
+        std::env::var(KEY_VARIABLE)
+            .ok()
+            .filter(|key| !key.is_empty())
+    };
     let names = if args.model_name.is_empty() {
         vec![chosen.name()]
     } else {
@@ -119,17 +134,37 @@ impl Log for Console {
 
 fn line(record: &Record<'_>) -> Option<String> {
     match record {
-        Record::Loaded { took } => Some(format!("the model is loaded, after {:.1} s", took.as_secs_f64())),
+        Record::Loaded { took } => Some(format!(
+            "the model is loaded, after {:.1} s",
+            took.as_secs_f64()
+        )),
         Record::Unloaded => Some("the model's memory is given back".to_owned()),
-        Record::Draining => Some("taking no more requests; what was begun is answered, a second signal cuts it off".to_owned()),
-        Record::Turn { id, waited, took, result } => {
-            let times = format!("waited {:.1} s, took {:.1} s", waited.as_secs_f64(), took.as_secs_f64());
+        Record::Draining => Some(
+            "taking no more requests; what was begun is answered, a second signal cuts it off"
+                .to_owned(),
+        ),
+        Record::Turn {
+            id,
+            waited,
+            took,
+            result,
+        } => {
+            let times = format!(
+                "waited {:.1} s, took {:.1} s",
+                waited.as_secs_f64(),
+                took.as_secs_f64()
+            );
             Some(match result {
                 Ok(outcome) => format!("turn {id}: {}; {times}", tokens(outcome)),
                 Err(refusal) => format!("turn {id}: {}; {times}", refusal.code()),
             })
         }
-        Record::Request { method, route, status, .. } if *status >= 400 => Some(format!("{method} {route}: {status}")),
+        Record::Request {
+            method,
+            route,
+            status,
+            ..
+        } if *status >= 400 => Some(format!("{method} {route}: {status}")),
         _ => None,
     }
 }
