@@ -35,6 +35,7 @@ mod generation;
 mod message;
 mod model;
 mod options;
+mod prefix;
 mod score;
 mod session;
 mod stats;
@@ -53,6 +54,7 @@ pub use ouzel_engine::{
     SamplerOptions,
 };
 pub use ouzel_tokenizer::RenderInput;
+pub use prefix::PrefixStats;
 pub use score::Score;
 pub use session::Session;
 pub use stats::{Stats, StopReason};

@@ -145,7 +145,7 @@ impl Model {
             Arc::clone(&self.inner.engine),
             &self.engine_options(options),
         )?;
-        Ok(Session::new(self.clone(), engine))
+        Ok(Session::new(self.clone(), engine, options))
     }
 
     /// The prompt of a conversation, which asks for the model's next turn.
