@@ -323,7 +323,9 @@ impl PrefixStore {
     }
 
     fn give_back_free(&mut self, engine: &mut ouzel_engine::Session) {
-        self.free.drain(..).for_each(|block| engine.give_back(block));
+        self.free
+            .drain(..)
+            .for_each(|block| engine.give_back(block));
     }
 }
 

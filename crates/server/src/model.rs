@@ -5,13 +5,14 @@
 use std::any::Any;
 
 use ouzel::{
-    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats, StopReason,
+    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats,
+    StopReason,
 };
 use ouzel_tokenizer::{Conversation, Warning};
 
-use crate::engine::{Engine, Facts, Loaded, Prepared};
+use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
-use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
+use crate::turn::{Ask, Cost, End, Outcome, Piece, TokenLogprob, Turn, Usage};
 
 /// Slots of each layer below which a model reads more than it computes.
 pub const MIN_SLOTS_A_LAYER: u32 = 8;
@@ -65,17 +66,9 @@ impl Engine for ModelEngine {
     }
 
     fn prepare(&self, turn: Turn) -> Result<Prepared, Refusal> {
-        match turn.demand {
-            None => {}
-            Some(Demand::JsonObject | Demand::JsonSchema(_)) => {
-                return Err(Refusal::invalid(
-                    "response_format",
-                    "response_format: no grammar",
-                ));
-            }
-            Some(Demand::Tools { .. }) => {
-                return Err(Refusal::invalid("tool_choice", "tool_choice: no grammar"));
-            }
+        if turn.demand.is_some() {
+            let field = turn.fields.format;
+            return Err(Refusal::invalid(field, format!("{field}: no grammar")));
         }
         let tool_names = match &turn.ask {
             Ask::Conversation(conversation) => conversation
@@ -160,8 +153,8 @@ impl Loaded for LoadedModel {
         &mut self,
         prepared: Prepared,
         cancel: &Cancel,
-        emit: &mut dyn FnMut(Piece),
-    ) -> Result<Outcome, Refusal> {
+        emit: &mut dyn FnMut(Step),
+    ) -> Result<(), Refusal> {
         let settings = prepared.settings;
         let left = self.session.capacity().saturating_sub(prepared.ids.len());
         let options = GenerateOptions {
@@ -187,33 +180,38 @@ impl Loaded for LoadedModel {
         let generation =
             self.session
                 .generate_with(prepared.ids, &options, prepared.constraint, cancel);
-        let (mut has_all_calls, mut outcome) = (false, None);
+        let mut has_all_calls = false;
+        // The loop goes on after the end: what was computed is kept then.
         for event in generation.map_err(refusal)? {
-            match event.map_err(refusal)? {
-                Event::Prompt { done, total } => emit(Piece::Prompt { done, total }),
-                Event::Token { id, logprob, top } => emit(Piece::Token(TokenLogprob {
+            let piece = match event.map_err(refusal)? {
+                Event::Prompt { done, total } => Piece::Prompt { done, total },
+                Event::Token { id, logprob, top } => Piece::Token(TokenLogprob {
                     token: text_of(id),
                     logprob,
                     top: top
                         .into_iter()
                         .map(|(id, logprob)| (text_of(id), logprob))
                         .collect(),
-                })),
-                Event::Thinking(text) => emit(Piece::Thinking(text)),
-                Event::Answer(text) => emit(Piece::Text(text)),
-                Event::ToolCall { .. } if has_all_calls => {}
+                }),
+                Event::Thinking(text) => Piece::Thinking(text),
+                Event::Answer(text) => Piece::Text(text),
+                Event::ToolCall { .. } if has_all_calls => continue,
                 Event::ToolCall { name, arguments } => {
-                    emit(Piece::Call { name, arguments });
                     if !settings.parallel_calls {
                         // One is all that was asked for; the generation ends at its next step.
                         has_all_calls = true;
                         cancel.cancel();
                     }
+                    Piece::Call { name, arguments }
                 }
-                Event::Done(stats) => outcome = Some(outcome_of(stats, has_all_calls)),
-            }
+                Event::Done(stats) => {
+                    emit(Step::Done(outcome_of(stats, has_all_calls)));
+                    continue;
+                }
+            };
+            emit(Step::Piece(piece));
         }
-        outcome.ok_or_else(|| Refusal::Internal("the answer has no end".to_owned()))
+        Ok(())
     }
 }
 

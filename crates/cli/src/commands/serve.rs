@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ouzel::{EngineError, Error, Model, Options, SamplerOptions};
+use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
 use ouzel_server::model::{MIN_SLOTS_A_LAYER, ModelEngine};
@@ -20,11 +20,16 @@ use crate::report::{self, bytes};
 /// The environment variable with the key.
 const KEY_VARIABLE: &str = "OUZEL_API_KEY";
 
+/// Memory for kept conversations where nobody says, and with the bundled model.
+const PREFIX_MEMORY_BYTES: u64 = 128 << 20;
+const DEMO_PREFIX_MEMORY_BYTES: u64 = 32 << 20;
+
 /// Runs the command.
 pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
     let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
+    options.prefixes = Some(prefixes(args, &chosen));
     args.session.settle(&model, &mut options)?;
     if options.max_context.is_none() {
         options.max_context = largest_context(&model, &options)?;
@@ -52,6 +57,25 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
         // Scripts wait for this line, so it comes with --quiet, too.
         note(&format!("{names} at http://{address}/v1"));
     })?)
+}
+
+/// What is kept of conversations, and where.
+fn prefixes(args: &ServeArgs, chosen: &Chosen) -> PrefixOptions {
+    let usual = if chosen.is_demo {
+        DEMO_PREFIX_MEMORY_BYTES
+    } else {
+        PREFIX_MEMORY_BYTES
+    };
+    let dir = chosen
+        .places()
+        .prefixes
+        .as_ref()
+        .map(|dir| dir.join(chosen.name()));
+    PrefixOptions {
+        memory_bytes: args.prefix_memory.unwrap_or(usual),
+        dir: dir.filter(|_| args.prefix_disk > 0),
+        disk_bytes: args.prefix_disk,
+    }
 }
 
 /// The longest context that leaves a model enough slots to be worth running, or nothing where no context does.

@@ -42,7 +42,9 @@ pub fn common(a: &[u32], b: &[u32]) -> usize {
 
 /// Ids before the next control token.
 fn text_len(ids: &[u32], tokenizer: &Tokenizer) -> usize {
-    ids.iter().take_while(|id| !tokenizer.is_special(**id)).count()
+    ids.iter()
+        .take_while(|id| !tokenizer.is_special(**id))
+        .count()
 }
 
 fn same_text(a: &[u32], b: &[u32], tokenizer: &Tokenizer) -> bool {

@@ -50,8 +50,13 @@ impl Header {
 
     /// Bytes of the whole file; `None` for numbers that no file can have.
     pub fn file_bytes(&self) -> Option<u64> {
-        self.rows.len().checked_mul(self.row_bytes)?.checked_mul(2)?;
-        self.piece_rows.checked_mul(self.row_bytes)?.checked_mul(2)?;
+        self.rows
+            .len()
+            .checked_mul(self.row_bytes)?
+            .checked_mul(2)?;
+        self.piece_rows
+            .checked_mul(self.row_bytes)?
+            .checked_mul(2)?;
         let whole = self.rows.len() / self.piece_rows;
         let rest = self.rows.len() % self.piece_rows;
         let mut bytes = piece_bytes(self.piece_rows, self.row_bytes).checked_mul(whole)?;
@@ -153,7 +158,10 @@ fn piece_bytes(n: usize, row_bytes: usize) -> usize {
 
 /// Rows of a piece that fits into a block.
 pub fn piece_rows(block_bytes: usize, row_bytes: usize) -> usize {
-    block_bytes.saturating_sub(SUM_BYTES).checked_div(row_bytes).unwrap_or(0)
+    block_bytes
+        .saturating_sub(SUM_BYTES)
+        .checked_div(row_bytes)
+        .unwrap_or(0)
 }
 
 /// The file of a node's rows.

@@ -11,12 +11,7 @@ use super::{Kind, PrefixStore, timed};
 
 impl PrefixStore {
     /// Keeps what the engine, which holds `tokens`, has behind the prompt and behind the answer.
-    pub fn keep(
-        &mut self,
-        engine: &mut ouzel_engine::Session,
-        tokens: &[u32],
-        n_prompt: usize,
-    ) {
+    pub fn keep(&mut self, engine: &mut ouzel_engine::Session, tokens: &[u32], n_prompt: usize) {
         self.stats.last_keep = timed(|| {
             self.keep_to(engine, &tokens[..n_prompt.min(tokens.len())]);
             self.keep_to(engine, tokens);
@@ -233,8 +228,8 @@ impl PrefixStore {
     fn oldest(&self, is_there: impl Fn(&Place) -> bool, all: bool) -> Option<(Key, Kind)> {
         let mut oldest = None;
         for node in self.tree.nodes() {
-            let is_last = node.blob(Kind::Sliding).is_none()
-                && self.tree.children(node.key).next().is_none();
+            let is_last =
+                node.blob(Kind::Sliding).is_none() && self.tree.children(node.key).next().is_none();
             for kind in [Kind::Sliding, Kind::Full] {
                 let may_go = all || kind == Kind::Sliding || is_last;
                 let blob = node.blob(kind).filter(|blob| is_there(&blob.place));
@@ -348,12 +343,7 @@ impl Pieces for InMemory<'_> {
     }
 }
 
-fn save(
-    engine: &ouzel_engine::Session,
-    header: &Header,
-    rows: Range<usize>,
-    block: &mut [u8],
-) {
+fn save(engine: &ouzel_engine::Session, header: &Header, rows: Range<usize>, block: &mut [u8]) {
     let bytes = rows.len() * header.row_bytes;
     engine.save_rows(header.kind.layers(), rows, &mut block[..bytes]);
 }

@@ -109,7 +109,10 @@ impl PrefixStore {
     }
 
     fn load_from_memory(&self, need: &Need, restore: &mut Restore<'_>) {
-        let blob = self.tree.get(need.key).and_then(|node| node.blob(need.kind));
+        let blob = self
+            .tree
+            .get(need.key)
+            .and_then(|node| node.blob(need.kind));
         let Some((blob, Place::Memory(blocks))) = blob.map(|blob| (blob, &blob.place)) else {
             return;
         };

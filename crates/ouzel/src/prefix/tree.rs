@@ -107,13 +107,18 @@ impl Tree {
     /// Takes a node and all behind it out.
     pub fn remove(&mut self, key: Key) -> Vec<Node> {
         let children: Vec<Key> = self.children(key).map(|node| node.key).collect();
-        let mut removed: Vec<Node> = children.into_iter().flat_map(|key| self.remove(key)).collect();
+        let mut removed: Vec<Node> = children
+            .into_iter()
+            .flat_map(|key| self.remove(key))
+            .collect();
         removed.extend(self.nodes.remove(&key));
         removed
     }
 
     pub fn children(&self, key: Key) -> impl Iterator<Item = &Node> {
-        self.nodes.values().filter(move |node| node.parent == Some(key))
+        self.nodes
+            .values()
+            .filter(move |node| node.parent == Some(key))
     }
 
     /// The nodes from the first token to the end of a node.
@@ -127,7 +132,11 @@ impl Tree {
     /// The keys of nodes behind which nothing follows.
     pub fn leaves(&self) -> Vec<Key> {
         let is_leaf = |node: &&Node| self.children(node.key).next().is_none();
-        self.nodes.values().filter(is_leaf).map(|node| node.key).collect()
+        self.nodes
+            .values()
+            .filter(is_leaf)
+            .map(|node| node.key)
+            .collect()
     }
 
     /// The node with the most tokens, all of which `ids` begins with.
@@ -165,9 +174,13 @@ pub fn covered_from(path: &[&Node], end: usize) -> usize {
 
 /// The last position, `limit` at most, to which the rows of a path restore a context; 0 if there is none.
 pub fn farthest(path: &[&Node], window: usize, limit: usize) -> usize {
-    let whole = path.iter().take_while(|node| node.blob(Kind::Full).is_some());
+    let whole = path
+        .iter()
+        .take_while(|node| node.blob(Kind::Full).is_some());
     let limit = whole.last().map_or(0, |node| node.end()).min(limit);
-    let ends = path.iter().filter_map(|node| Some(node.blob(Kind::Sliding)?.rows.end));
+    let ends = path
+        .iter()
+        .filter_map(|node| Some(node.blob(Kind::Sliding)?.rows.end));
     let reaches = |end: usize| {
         let position = end.min(limit);
         let seen_from = (position + 1).saturating_sub(window);

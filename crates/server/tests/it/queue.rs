@@ -67,6 +67,8 @@ fn without_a_queue_one_is_still_answered() {
         ..options()
     });
     assert_eq!(served.post(PATH, &chat("say x", json!({}))).status, 200);
+    // The end of an answer is told a moment before the model is free.
+    served.await_metric("ouzel_turns_running", 0.0);
     let mut running = served.connect();
     running.post(PATH, &stream(LONG));
     running.read_until("begun");
