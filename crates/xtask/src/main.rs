@@ -35,6 +35,7 @@ cargo xtask COMMAND
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
   neon           the kernels' tests on an emulated aarch64
+  load [SECONDS] two hundred clients, some of them rude, against the server with its scripted engine; 120 seconds where none are given
   hub FOLDER [BYTES_PER_S]
                  a model hub on loopback that serves a checkpoint; a synthetic one is made where there is none
   install-speed FOLDER
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         "synth-check" => synth::check::run(rest),
         "memory" => memory::run(rest),
         "memory-session" => memory::session(rest),
+        "load" => load(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");
@@ -92,6 +94,18 @@ fn token_sequence(rest: &[String]) -> anyhow::Result<ExitCode> {
     for id in ouzel::token_sequence(vocab_size.parse()?, seed.parse()?, n.parse()?) {
         println!("{id}");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server's load test at length; in the suite it runs for a moment.
+fn load(rest: &[String]) -> anyhow::Result<ExitCode> {
+    let seconds = match rest {
+        [] => 120,
+        [seconds] => seconds.parse::<u64>()?,
+        _ => anyhow::bail!("load takes a number of seconds"),
+    };
+    let test = ["test", "--release", "-p", "ouzel-server", "--test", "it", "load::", "--", "--nocapture"];
+    process::must(process::cargo(&test)?.env("OUZEL_LOAD_SECONDS", seconds.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -39,12 +39,7 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
         note(&cost(&model, &options)?);
     }
     let server = server_options(args, &chosen);
-    if !server.is_local_only() {
-        note(
-            "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
-        );
-    }
-    let names = server.names.join(", ");
+    let (names, is_public) = (server.names.join(", "), !server.is_local_only());
     let engine: Arc<dyn Engine> = Arc::new(engine(chosen, model, options, args.session.shared)?);
     let log: Arc<dyn Log> = if quiet {
         Arc::new(Silent)
@@ -54,6 +49,11 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     let stop = Stop::new();
     let _stoppable = Stoppable::new(&stop);
     Ok(serve(server, engine, log, &stop, |address| {
+        if is_public {
+            note(
+                "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
+            );
+        }
         // Scripts wait for this line, so it comes with --quiet, too.
         note(&format!("{names} at http://{address}/v1"));
     })?)
