@@ -247,10 +247,10 @@ impl<'s> Generation<'s> {
     }
 
     fn end(&mut self, stop: StopReason) {
+        self.give_up_prompt();
         if stop == StopReason::ToolCall {
             self.parser.discard_call();
         }
-        self.give_up_prompt();
         let events = &mut self.events;
         self.parser.finish(&mut |event| events.extend(owned(event)));
         let engine = self.engine.stats().since(&self.before);

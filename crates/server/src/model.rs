@@ -8,7 +8,7 @@ use ouzel::{
     Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats,
     StopReason,
 };
-use ouzel_tokenizer::{Conversation, Warning};
+use ouzel_tokenizer::Warning;
 
 use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
@@ -50,14 +50,6 @@ impl ModelEngine {
             facts,
         })
     }
-
-    fn conversation_prompt(
-        &self,
-        conversation: &Conversation,
-    ) -> Result<(Prompt, Vec<Warning>), Refusal> {
-        let (input, warnings) = conversation.render_input(str::to_owned);
-        Ok((self.model.render(input).map_err(refusal)?, warnings))
-    }
 }
 
 impl Engine for ModelEngine {
@@ -79,7 +71,7 @@ impl Engine for ModelEngine {
             Ask::Text(_) | Ask::Ids(_) => Vec::new(),
         };
         let (prompt, warnings) = match &turn.ask {
-            Ask::Conversation(conversation) => self.conversation_prompt(conversation)?,
+            Ask::Conversation(conversation) => self.model.conversation_prompt(conversation).map_err(refusal)?,
             Ask::Text(text) => (self.model.raw_prompt(text).map_err(refusal)?, Vec::new()),
             Ask::Ids(ids) => {
                 let (text, ids) = (String::new(), ids.clone());

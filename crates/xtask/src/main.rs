@@ -12,6 +12,7 @@ mod memory;
 mod metadata;
 mod neon;
 mod notices;
+mod prefix_speed;
 mod process;
 mod readme;
 mod rooms;
@@ -40,6 +41,8 @@ cargo xtask COMMAND
                  a model hub on loopback that serves a checkpoint; a synthetic one is made where there is none
   install-speed FOLDER
                  the network installer against a plain download of the same bytes; needs 6 GB (Linux, macOS)
+  prefix-speed MODEL.gturbo FOLDER [--tokens 20000] [--memory BYTES]
+                 bringing a kept prefix back from the disk against what the disk gives; needs 2 GB
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
                  --gguf writes the same for llama.cpp, with the tokenizer of FILE, its models/ggml-vocab-gemma-4.gguf
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         "hub" => install_speed::serve(rest),
         #[cfg(unix)]
         "install-speed" => install_speed::run(rest),
+        "prefix-speed" => prefix_speed::run(rest),
         "synth" => synth::run(rest),
         "synth-check" => synth::check::run(rest),
         "memory" => memory::run(rest),

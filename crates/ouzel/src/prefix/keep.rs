@@ -274,6 +274,14 @@ impl PrefixStore {
         is_written || may_go
     }
 
+    /// Drops everything.
+    #[cfg(test)]
+    pub(super) fn forget_all(&mut self) {
+        while let Some(key) = self.tree.nodes().next().map(|node| node.key) {
+            self.forget(key, Kind::Full);
+        }
+    }
+
     /// Drops rows, and with those of full layers everything that depends on them.
     pub(super) fn forget(&mut self, key: Key, kind: Kind) {
         if kind == Kind::Sliding {
