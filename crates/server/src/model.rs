@@ -62,6 +62,7 @@ impl Engine for ModelEngine {
             let field = turn.fields.format;
             return Err(Refusal::invalid(field, format!("{field}: no grammar")));
         }
+        let field = turn.fields.prompt;
         let tool_names = match &turn.ask {
             Ask::Conversation(conversation) => conversation
                 .tools
@@ -71,8 +72,14 @@ impl Engine for ModelEngine {
             Ask::Text(_) | Ask::Ids(_) => Vec::new(),
         };
         let (prompt, warnings) = match &turn.ask {
-            Ask::Conversation(conversation) => self.model.conversation_prompt(conversation).map_err(refusal)?,
-            Ask::Text(text) => (self.model.raw_prompt(text).map_err(refusal)?, Vec::new()),
+            Ask::Conversation(conversation) => {
+                let prompt = self.model.conversation_prompt(conversation);
+                prompt.map_err(|error| refusal(error, field))?
+            }
+            Ask::Text(text) => {
+                let prompt = self.model.raw_prompt(text);
+                (prompt.map_err(|error| refusal(error, field))?, Vec::new())
+            }
             Ask::Ids(ids) => {
                 let (text, ids) = (String::new(), ids.clone());
                 (Prompt { text, ids }, Vec::new())
@@ -88,7 +95,7 @@ impl Engine for ModelEngine {
     }
 
     fn tokenize(&self, text: &str, special: bool) -> Result<Vec<u32>, Refusal> {
-        let tokenizer = self.model.tokenizer().map_err(refusal)?;
+        let tokenizer = self.model.tokenizer().map_err(internal)?;
         Ok(if special {
             tokenizer.encode(text)
         } else {
@@ -104,7 +111,7 @@ impl Engine for ModelEngine {
                 format!("tokens has {id}; the vocabulary has {vocabulary}"),
             ));
         }
-        Ok(self.model.tokenizer().map_err(refusal)?.decode(ids, false))
+        Ok(self.model.tokenizer().map_err(internal)?.decode(ids, false))
     }
 
     fn memory_for(&self, context: usize) -> Option<u64> {
@@ -174,8 +181,8 @@ impl Loaded for LoadedModel {
                 .generate_with(prepared.ids, &options, prepared.constraint, cancel);
         let mut has_all_calls = false;
         // The loop goes on after the end: what was computed is kept then.
-        for event in generation.map_err(refusal)? {
-            let piece = match event.map_err(refusal)? {
+        for event in generation.map_err(internal)? {
+            let piece = match event.map_err(internal)? {
                 Event::Prompt { done, total } => Piece::Prompt { done, total },
                 Event::Token { id, logprob, top } => Piece::Token(TokenLogprob {
                     token: text_of(id),
@@ -235,17 +242,17 @@ fn outcome_of(stats: Stats, has_all_calls: bool) -> Outcome {
     }
 }
 
-/// What an error of the library means for the request that met it.
-fn refusal(error: Error) -> Refusal {
+/// What an error of the library means for a request whose prompt is in this field.
+fn refusal(error: Error, field: &'static str) -> Refusal {
     match error {
-        Error::Conversation(_) => Refusal::invalid("messages", error.to_string()),
-        Error::EmptyPrompt => Refusal::invalid("prompt", error.to_string()),
-        Error::ContextFull { needed, capacity } => Refusal::ContextFull {
-            param: "messages",
-            needed,
-            limit: capacity,
-            memory: None,
-        },
-        Error::Engine(_) | Error::Text(_) => Refusal::Internal(error.to_string()),
+        Error::Conversation(_) | Error::EmptyPrompt => {
+            Refusal::invalid(field, format!("{field}: {error}"))
+        }
+        Error::ContextFull { .. } | Error::Engine(_) | Error::Text(_) => internal(error),
     }
+}
+
+/// What an error means where the request was checked before.
+fn internal(error: Error) -> Refusal {
+    Refusal::Internal(error.to_string())
 }

@@ -108,7 +108,17 @@ fn load(rest: &[String]) -> anyhow::Result<ExitCode> {
         [seconds] => seconds.parse::<u64>()?,
         _ => anyhow::bail!("load takes a number of seconds"),
     };
-    let test = ["test", "--release", "-p", "ouzel-server", "--test", "it", "load::", "--", "--nocapture"];
+    let test = [
+        "test",
+        "--release",
+        "-p",
+        "ouzel-server",
+        "--test",
+        "it",
+        "load::",
+        "--",
+        "--nocapture",
+    ];
     process::must(process::cargo(&test)?.env("OUZEL_LOAD_SECONDS", seconds.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

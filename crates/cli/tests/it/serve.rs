@@ -253,8 +253,10 @@ fn what_does_not_fit_says_what_would() {
 #[test]
 fn it_listens_where_it_may() {
     let user = User::with_demo();
-    user.run(&["serve", "demo", "--quiet", "--host", "0.0.0.0", "--port", "0"])
-        .refused(2, &["0.0.0.0", "API key"]);
+    user.run(&[
+        "serve", "demo", "--quiet", "--host", "0.0.0.0", "--port", "0",
+    ])
+    .refused(2, &["0.0.0.0", "API key"]);
     user.run(&["serve", "demo", "--time-limit", "soon"])
         .refused(2, &["90s, 10m or 2h"]);
     let serving = Serving::new(&["--api-key", "secret", "--idle-unload", "1h"]);
