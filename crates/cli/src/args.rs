@@ -18,12 +18,12 @@ use ouzel_storage::free_memory;
 use crate::exit::usage;
 
 pub use bench::BenchArgs;
-pub use serve::ServeArgs;
 pub use install::{InstallArgs, ModelsArgs, ModelsCommand, ProgressMode, VerifyArgs};
 use parse::{
     count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
 };
+pub use serve::ServeArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -43,6 +43,7 @@ Environment:
   OUZEL_CACHE   where compiled tokenizers are kept, instead of the user's cache folder
   OUZEL_RUNTIME where processes with a model loaded leave a note, instead of the user's runtime folder
   OUZEL_API_KEY the key of `ouzel serve`, where --api-key gives none
+  OUZEL_PREFIXES  where `ouzel serve` keeps conversations, instead of the user's data folder
   NO_COLOR      no dimmed text
   `ouzel install --help` lists those of the network, which no other command uses";
 

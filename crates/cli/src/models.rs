@@ -34,6 +34,8 @@ pub struct Places {
     pub history: Option<PathBuf>,
     /// Where processes that have a model loaded leave a note.
     pub running: Option<PathBuf>,
+    /// Where servers keep conversations, a folder for each model.
+    pub prefixes: Option<PathBuf>,
 }
 
 impl Places {
@@ -66,6 +68,10 @@ impl Places {
                         .unwrap_or(dirs.cache_dir())
                         .join("running"),
                 )
+            }),
+            prefixes: variable("OUZEL_PREFIXES").or_else(|| {
+                let dirs = dirs.as_ref()?;
+                Some(dirs.data_local_dir().join("prefixes"))
             }),
             history: dirs.map(|dirs| dirs.data_local_dir().join("history.txt")),
         })

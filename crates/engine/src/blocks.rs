@@ -5,7 +5,7 @@
 //! activations and gives them back. Pure arithmetic over the configuration.
 
 use ouzel_kernels::KEY_BLOCK;
-use ouzel_storage::AlignedBuf;
+use ouzel_storage::{AlignedBuf, Region};
 
 use crate::config::{Config, LayerShape};
 use crate::{LayerId, Precision};
@@ -16,6 +16,15 @@ const MAX_BLOCK_ROWS: usize = 128;
 const PAGES_PER_BLOCK: usize = 3;
 /// A page starts at a cache line.
 const PAGE_ALIGNMENT: usize = 64;
+
+/// Who has the blocks that nobody borrowed.
+pub trait Lender {
+    /// Hands out a block; the budget rules out that there is none.
+    fn lend(&mut self) -> Region;
+
+    /// Takes a block back.
+    fn give_back(&mut self, block: Region);
+}
 
 /// The sizes of a block and of what fits into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

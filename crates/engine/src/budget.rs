@@ -36,6 +36,9 @@ const CHUNK_BESIDE_SLOTS: usize = 512;
 pub const CHUNK_BUFFERS: usize = 4;
 /// Blocks through which kept prefixes are read and written: as many reads in flight as experts have.
 const COPY_BLOCKS: usize = 4;
+/// One divided by the share of the slots that an answer may borrow to keep what it overwrites in the rings: beyond it the misses of
+/// all its tokens cost more than computing a prompt's end again.
+const TRAIL_SHARE: usize = 4;
 /// Words that the routing of a chunk keeps for each choice.
 const ROUTING_WORDS: usize = 3;
 /// int8 planes of the activations that enter a down projection: the GeGLU product spans too many magnitudes for one.
@@ -77,6 +80,8 @@ pub struct Budget {
     pub transit_blocks: usize,
     /// Blocks that the caller may borrow at any time.
     pub kept_blocks: usize,
+    /// Blocks of the slots that an answer may borrow to keep what it overwrites.
+    pub trail_blocks: usize,
     /// Tokens of context.
     pub context: usize,
     /// Prompt tokens that go through a layer together.
@@ -162,6 +167,11 @@ pub fn plan_budget(
         arena_blocks: arena.blocks(),
         transit_blocks: arena.transit,
         kept_blocks: arena.kept,
+        trail_blocks: if arena.kept > 0 {
+            arena.slots / TRAIL_SHARE
+        } else {
+            0
+        },
         context,
         chunk: arena.chunk,
         own_rows,

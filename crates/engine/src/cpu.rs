@@ -22,6 +22,7 @@ use crate::budget::{Budget, DOWN_PLANES, EXPERT_ROWS, max_width};
 use crate::config::Config;
 use crate::kv::KvCache;
 use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
+use crate::stop::Stop;
 use crate::store::ExpertStore;
 use crate::weights::Weights;
 use crate::{EngineError, ExpertId, LayerId, Precision, Stats, TokenId};
@@ -38,10 +39,12 @@ pub struct Cpu {
     buffers: [Buffer; Buf::COUNT],
     quantized: QuantRows,
     rotary: Rotary,
-    kv: KvCache,
+    pub(crate) kv: KvCache,
     attention: AttentionScratch,
     routes: Routes,
-    store: ExpertStore,
+    pub(crate) store: ExpertStore,
+    /// Asked between the steps of a prompt: whether it shall end.
+    stop: Option<Stop>,
     experts: ExpertScratch,
 }
 
@@ -92,10 +95,17 @@ impl Cpu {
             buffers: std::array::from_fn(|i| buffer(&config, budget, i)),
             quantized: QuantRows::new(rows, max_width(&config), DOWN_PLANES),
             rotary: Rotary::new(&config, budget.blocks.block_rows),
-            kv: KvCache::new(&config, precision, budget.context, budget.blocks),
+            kv: KvCache::new(
+                &config,
+                precision,
+                budget.context,
+                budget.blocks,
+                budget.trail_blocks,
+            ),
             attention: AttentionScratch::new(&config, budget),
             routes: Routes::new(&config, budget.chunk),
             store,
+            stop: None,
             experts: ExpertScratch::new(&config),
             config,
         }
@@ -116,10 +126,10 @@ impl Cpu {
     pub fn reserve(&mut self, position: usize, n_rows: usize) {
         let (store, own_rows) = (&mut self.store, self.own_rows);
         store.return_ahead();
-        self.kv.grow(position + n_rows, || store.lend());
+        self.kv.reserve(position, n_rows, store);
         if n_rows > own_rows {
             for buffer in chunk_buffers(&mut self.buffers) {
-                buffer.grow(n_rows, || store.lend());
+                buffer.grow(n_rows, store);
             }
         }
         if n_rows > self.block_rows {
@@ -132,19 +142,28 @@ impl Cpu {
         let store = &mut self.store;
         store.return_ahead();
         for buffer in chunk_buffers(&mut self.buffers) {
-            buffer.shrink(|block| store.give_back(block));
+            buffer.shrink(store);
         }
+    }
+
+    /// Sets what ends the next chunks, or that nothing does.
+    pub fn stop_on(&mut self, stop: Option<&Stop>) {
+        self.stop = stop.cloned();
     }
 
     /// Forgets every token.
     pub fn clear(&mut self) {
-        let store = &mut self.store;
-        self.kv.clear(|block| store.give_back(block));
+        self.kv.clear(&mut self.store);
     }
 
     /// Forgets every expert.
     pub fn clear_experts(&mut self) {
         self.store.clear();
+    }
+
+    /// How activations, keys and values are kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Retained expert slots of all layers, now.
@@ -259,6 +278,14 @@ impl Ops for Cpu {
 
     fn block_rows(&self) -> usize {
         self.block_rows
+    }
+
+    fn go_on(&mut self) -> Result<(), EngineError> {
+        if self.stop.as_ref().is_some_and(Stop::is_asked) {
+            self.store.abandon();
+            return Err(EngineError::Cancelled);
+        }
+        Ok(())
     }
 
     fn embed(&mut self, ids: &[TokenId], rows: Rows) {

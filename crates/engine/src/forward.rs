@@ -44,12 +44,14 @@ pub fn layer<O: Ops>(
 ) -> Result<(), O::Error> {
     let block = ops.block_rows();
     for rows in chunk.blocks(block) {
+        ops.go_on()?;
         attention(ops, config, l, rows);
         router(ops, l, rows);
         ops.announce_experts(l, rows);
     }
     ops.request_experts(l, chunk)?;
     for rows in chunk.blocks(block) {
+        ops.go_on()?;
         shared_expert(ops, l, rows);
     }
     ops.expert_ffn(l, chunk)?;

@@ -4,6 +4,12 @@
 //! arena, which the cache takes as the context grows and gives back when it is cleared. The block of tokens under way waits in one
 //! staging buffer that all layers share: its queries must still see the rows that its own keys will overwrite, so they
 //! enter the cache after attention. Where a key lies never shows in a result: attention is told absolute positions.
+//!
+//! A ring forgets: the cache knows the oldest position of which every sliding layer still has the row, and can rewind as far as that
+//! allows. What single tokens overwrite may be kept in a [`Trail`], so that an answer can be taken back.
+
+mod rows;
+mod trail;
 
 use std::ops::Range;
 
@@ -12,10 +18,12 @@ use half::f16;
 use ouzel_kernels::{Isa, KEY_BLOCK, KvRows, KvSegment};
 use ouzel_storage::Region;
 
-use crate::blocks::{BlockShape, element_bytes};
+use crate::blocks::{BlockShape, Lender, element_bytes, kv_row_bytes};
 use crate::budget::SPAN;
 use crate::config::{Config, LayerKind, LayerShape};
 use crate::{LayerId, Precision};
+
+use trail::Trail;
 
 /// A span of positions lies in at most so many pieces: its pages, one more at each end and where the ring closes, and the staged rows.
 const MAX_SEGMENTS: usize = SPAN / KEY_BLOCK + 4;
@@ -26,6 +34,8 @@ struct LayerKv {
     shape: LayerShape,
     /// Rows that the layer keeps.
     capacity: usize,
+    /// Where the layer's bytes begin among those of one position in all layers of its kind.
+    row_offset: usize,
     /// Rows of a page, which is `[2, n_kv_heads, page_rows, head_dim]`: keys, then values.
     page_rows: usize,
     /// Pages in order of position.
@@ -41,6 +51,10 @@ pub struct KvCache {
     /// Page p is the `p % pages`-th of block `p / pages`.
     blocks: Vec<Region>,
     n_pages: usize,
+    window: usize,
+    /// The oldest position of which ring or trail has the row in every sliding layer.
+    oldest: usize,
+    trail: Trail,
     /// The block of tokens under way, keys and values, each `[n_kv_heads, n, head_dim]`.
     staged: [Vec<f32>; 2],
 }
@@ -93,26 +107,39 @@ pub struct Staged {
 }
 
 impl KvCache {
-    /// A cache for contexts of up to `context` tokens. It holds no block yet.
+    /// A cache for contexts of up to `context` tokens, whose trail may take `trail_blocks` blocks. It holds no block yet.
     pub fn new(
         config: &Config,
         precision: Precision,
         context: usize,
         blocks: BlockShape,
+        trail_blocks: usize,
     ) -> KvCache {
-        let layers = config.layer_ids().map(|l| LayerKv {
-            shape: config.layer(l),
-            capacity: config.kv_rows(l, context),
-            page_rows: blocks.page_rows(&config.layer(l), precision),
-            pages: Vec::with_capacity(blocks.layer_pages(config, l, precision, context)),
-        });
+        let mut layers: Vec<LayerKv> = Vec::with_capacity(config.n_layers());
+        for l in config.layer_ids() {
+            let shape = config.layer(l);
+            let before = layers.iter().filter(|other| other.shape.kind == shape.kind);
+            layers.push(LayerKv {
+                shape,
+                capacity: config.kv_rows(l, context),
+                row_offset: before
+                    .map(|other| kv_row_bytes(&other.shape, precision))
+                    .sum(),
+                page_rows: blocks.page_rows(&shape, precision),
+                pages: Vec::with_capacity(blocks.layer_pages(config, l, precision, context)),
+            });
+        }
+        let row_bytes = row_bytes(config, precision, LayerKind::Sliding);
         let staged = blocks.block_rows * max_kv_width(config) * element_bytes(precision) / 4;
         KvCache {
             precision,
             blocks_shape: blocks,
-            layers: layers.collect(),
+            layers,
             blocks: Vec::with_capacity(blocks.kv_blocks(config, precision, context)),
             n_pages: 0,
+            window: config.sliding_window,
+            oldest: 0,
+            trail: Trail::new(row_bytes, blocks.bytes, trail_blocks),
             staged: [vec![0.0; staged], vec![0.0; staged]],
         }
     }
@@ -122,13 +149,28 @@ impl KvCache {
         (2 * block_rows * max_kv_width(config) * element_bytes(precision)) as u64
     }
 
-    /// Makes room for a context of `n_tokens`; `lend` hands out a block.
-    pub fn grow(&mut self, n_tokens: usize, mut lend: impl FnMut() -> Region) {
+    /// Makes room for `n` tokens more behind `position`, and keeps or forgets the rows that they will overwrite.
+    pub fn reserve(&mut self, position: usize, n: usize, blocks: &mut impl Lender) {
+        let oldest_left = (position + n).saturating_sub(self.window);
+        if n > 1 {
+            // A prompt needs the blocks itself, and begins what may be taken back later.
+            self.forget_trail(blocks);
+            self.oldest = self.oldest.max(oldest_left);
+            self.trail.open();
+        } else if oldest_left > self.oldest && !self.keep_row(oldest_left - 1, blocks) {
+            self.forget_trail(blocks);
+            self.oldest = oldest_left;
+        }
+        self.grow(position + n, blocks);
+    }
+
+    /// Makes room for a context of `n_tokens`.
+    fn grow(&mut self, n_tokens: usize, blocks: &mut impl Lender) {
         for layer in &mut self.layers {
             let n_pages = n_tokens.min(layer.capacity).div_ceil(layer.page_rows);
             while layer.pages.len() < n_pages {
                 if self.n_pages == self.blocks.len() * self.blocks_shape.pages {
-                    self.blocks.push(lend());
+                    self.blocks.push(blocks.lend());
                 }
                 layer.pages.push(self.n_pages as u32);
                 self.n_pages += 1;
@@ -137,10 +179,15 @@ impl KvCache {
     }
 
     /// Forgets every token and gives every block back.
-    pub fn clear(&mut self, give_back: impl FnMut(Region)) {
+    pub fn clear(&mut self, blocks: &mut impl Lender) {
         self.layers.iter_mut().for_each(|layer| layer.pages.clear());
         self.n_pages = 0;
-        self.blocks.drain(..).for_each(give_back);
+        self.oldest = 0;
+        self.trail.clear(blocks);
+        self.trail.open();
+        self.blocks
+            .drain(..)
+            .for_each(|block| blocks.give_back(block));
     }
 
     /// Puts a block's keys and values, `[n, n_kv_heads, head_dim]`, into the staging buffer.
@@ -177,11 +224,7 @@ impl KvCache {
         let mut position = visible.start;
         let cached_end = visible.end.min(staged.position);
         while position < cached_end {
-            let row = position % layer.capacity;
-            let to_page_end = layer.page_rows - row % layer.page_rows;
-            let n = to_page_end
-                .min(layer.capacity - row)
-                .min(cached_end - position);
+            let (row, n) = layer.run(position, cached_end);
             let rows = |side| {
                 let (block, bytes) = self.place(layer, side, head, row, n);
                 self.rows(&self.blocks[block], bytes)
@@ -272,12 +315,10 @@ pub fn visible(shape: &LayerShape, window: usize, position: usize) -> Range<usiz
     }
 }
 
-/// Whether a cache that stands at `position` may be rewound to `target`: the ring must still hold what the next query sees,
-/// and the first query of all sees nothing old.
-pub fn can_rewind(window: usize, position: usize, target: usize) -> bool {
-    let oldest_held = position.saturating_sub(window);
-    let oldest_seen = (target + 1).saturating_sub(window);
-    target == 0 || target == position || (target < position && oldest_held <= oldest_seen)
+/// Bytes of one position in all layers of a kind.
+pub fn row_bytes(config: &Config, precision: Precision, kind: LayerKind) -> usize {
+    let of_kind = config.layers.iter().filter(|shape| shape.kind == kind);
+    of_kind.map(|shape| kv_row_bytes(shape, precision)).sum()
 }
 
 fn max_kv_width(config: &Config) -> usize {
@@ -287,33 +328,4 @@ fn max_kv_width(config: &Config) -> usize {
         .map(LayerShape::kv_width)
         .max()
         .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::can_rewind;
-
-    #[test]
-    fn a_ring_rewinds_only_as_far_as_it_holds_the_rows() {
-        // (window, position, target, may)
-        for (window, position, target, may) in [
-            (8, 5, 0, true),
-            (8, 8, 0, true),
-            (8, 8, 3, true),
-            (8, 9, 8, true),
-            (8, 9, 7, false),
-            (8, 9, 9, true),
-            (8, 100, 99, true),
-            (8, 100, 98, false),
-            (8, 5, 6, false),
-            (8, 100, 0, true),
-            (1, 100, 99, true),
-        ] {
-            assert_eq!(
-                can_rewind(window, position, target),
-                may,
-                "window {window}, {position} -> {target}"
-            );
-        }
-    }
 }

@@ -23,6 +23,7 @@ mod readers;
 mod sampler;
 mod session;
 mod stats;
+mod stop;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -40,5 +41,6 @@ pub use options::{Options, Precision};
 pub use ouzel_kernels::Isa;
 pub use ouzel_storage::{IoMode, ReadMode};
 pub use sampler::{Logprobs, MAX_LOGPROBS, Sampler, SamplerOptions};
-pub use session::{LayerTrace, Progress, Session};
+pub use session::{LayerTrace, Progress, Restore, Session};
 pub use stats::Stats;
+pub use stop::Stop;

@@ -182,6 +182,11 @@ pub trait Ops {
     /// Rows of the buffers that hold one block.
     fn block_rows(&self) -> usize;
 
+    /// Asked between the steps of a long chunk: an error where somebody wants it to end.
+    fn go_on(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// `Hidden = embed_scale * E[id]`, one id a row.
     fn embed(&mut self, ids: &[TokenId], rows: Rows);
 

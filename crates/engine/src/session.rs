@@ -2,8 +2,13 @@
 //!
 //! It owns everything that computing needs and nothing that talks to people. `prefill` takes many tokens, `decode` takes
 //! one; both are the same forward pass. After an error the session stands at position 0, ready for a new start.
+//! A prompt may also be taken layer by layer (`prefill`), and what was computed may be kept elsewhere and come back (`kept`).
 
-use std::ops::ControlFlow;
+mod kept;
+mod prefill;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,21 +17,14 @@ use ouzel_storage::{PositionedFile, ReadMode};
 
 use crate::budget::Budget;
 use crate::cpu::Cpu;
-use crate::kv::can_rewind;
 use crate::model::Model;
 use crate::ops::{Buf, Ops, Rows};
 use crate::store::ExpertStore;
 use crate::weights::Weights;
 use crate::{EngineError, LayerId, Options, Stats, TokenId, forward};
 
-/// How far a prefill has come, in tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Tokens done.
-    pub done: usize,
-    /// Tokens in all.
-    pub total: usize,
-}
+pub use kept::Restore;
+pub use prefill::Progress;
 
 /// What one layer made of some tokens.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +45,10 @@ pub struct Session {
     read_mode: ReadMode,
     cpu: Cpu,
     position: usize,
+    /// The prompt under way.
+    prompt: Option<prefill::Prompt>,
+    /// Blocks that the caller has borrowed.
+    n_lent: usize,
     stats: Stats,
 }
 
@@ -97,6 +99,8 @@ impl Session {
             read_mode,
             cpu,
             position: 0,
+            prompt: None,
+            n_lent: 0,
             stats: Stats::default(),
         })
     }
@@ -144,6 +148,8 @@ impl Session {
     /// Forgets all tokens.
     pub fn reset(&mut self) {
         self.position = 0;
+        self.prompt = None;
+        self.cpu.return_chunk();
         self.cpu.clear();
     }
 
@@ -154,33 +160,22 @@ impl Session {
         self.cpu.clear_experts();
     }
 
-    /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer hold the rows for it.
+    /// Goes back to an earlier position; `false`, and no change, where the sliding layers no longer have the rows for it.
     pub fn rewind(&mut self, position: usize) -> bool {
-        let may = can_rewind(self.model.config().sliding_window, self.position, position);
+        self.abandon_prefill();
+        let may = self.cpu.kv.can_rewind(self.position, position);
         if may && position == 0 {
             self.reset();
-        } else if may {
+        } else if may && position < self.position {
+            self.cpu.kv.rewind(position);
             self.position = position;
         }
         may
     }
 
-    /// Adds `ids` to the context and computes the logits of the last one. `progress` is asked before every chunk; when it breaks,
-    /// the session keeps the chunks that were done.
-    ///
-    /// # Errors
-    /// [`EngineError::ContextFull`] and [`EngineError::UnknownToken`] change nothing; [`EngineError::Cancelled`] leaves whole
-    /// chunks; any other error leaves the session at position 0.
-    pub fn prefill(
-        &mut self,
-        ids: &[TokenId],
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), EngineError> {
-        self.check(ids)?;
-        let start = Instant::now();
-        let result = self.prefill_chunks(ids, progress);
-        self.stats.prefill_time += start.elapsed();
-        self.settle(result)
+    /// Whether [`Session::rewind`] to a position would succeed.
+    pub fn can_rewind(&self, position: usize) -> bool {
+        self.cpu.kv.can_rewind(self.position, position)
     }
 
     /// Adds `ids` to the context and hands out the logits of each, `[vocab_size]`, with its index in `ids`.
@@ -192,6 +187,7 @@ impl Session {
         ids: &[TokenId],
         f: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), EngineError> {
+        self.abandon_prefill();
         self.check(ids)?;
         let start = Instant::now();
         let mut result = Ok(());
@@ -219,6 +215,7 @@ impl Session {
         ids: &[TokenId],
         f: &mut dyn FnMut(LayerId, &LayerTrace<'_>),
     ) -> Result<(), EngineError> {
+        self.abandon_prefill();
         self.check(ids)?;
         let mut result = Ok(());
         let mut first = 0;
@@ -240,6 +237,7 @@ impl Session {
     /// # Errors
     /// As [`Session::prefill`].
     pub fn decode(&mut self, id: TokenId) -> Result<&[f32], EngineError> {
+        self.abandon_prefill();
         self.check(&[id])?;
         let start = Instant::now();
         let result = self.forward(&[id]);
@@ -276,34 +274,6 @@ impl Session {
                 f(rows.start + i, logits);
             }
         }
-    }
-
-    fn prefill_chunks(
-        &mut self,
-        ids: &[TokenId],
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), EngineError> {
-        let total = ids.len();
-        let mut done = 0;
-        for chunk in ids.chunks(self.budget.chunk) {
-            if progress(Progress { done, total }).is_break() {
-                return Err(EngineError::Cancelled);
-            }
-            self.forward(chunk)?;
-            if done + chunk.len() == total {
-                let last = Rows {
-                    start: chunk.len() - 1,
-                    n: 1,
-                    chunk_position: self.position,
-                };
-                self.head(last);
-            }
-            done += chunk.len();
-            self.advance(chunk.len());
-        }
-        // Whoever listens also learns of the end; there is nothing left to cancel.
-        let _ = progress(Progress { done, total });
-        Ok(())
     }
 
     fn forward(&mut self, ids: &[TokenId]) -> Result<(), EngineError> {
@@ -367,6 +337,7 @@ impl Session {
 
     /// Takes the store's counts over, and after a failure starts again from an empty context: some layers have moved on.
     fn settle(&mut self, result: Result<(), EngineError>) -> Result<(), EngineError> {
+        self.cpu.stop_on(None);
         self.cpu.return_chunk();
         self.cpu.add_stats(&mut self.stats);
         if matches!(&result, Err(error) if !matches!(error, EngineError::Cancelled)) {

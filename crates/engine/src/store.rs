@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use ouzel_storage::{IoMode, PositionedFile, ReadMode, Region};
 
+use crate::blocks::Lender;
 use crate::budget::Budget;
 use crate::cache::{LayerCache, Placement, Plan};
 use crate::expert_files::{ExpertFiles, ExpertParts};
@@ -122,37 +123,6 @@ impl ExpertStore {
             }
         }
         Ok(store)
-    }
-
-    /// Takes a block away from the slots: one that no layer may have, else the least wanted slot of a layer with most slots.
-    ///
-    /// # Panics
-    /// If every block is lent out, which the budget rules out; or between a request and its end.
-    pub fn lend(&mut self) -> Region {
-        assert!(self.requested.is_empty(), "no request is under way");
-        if let Some(block) = self.idle.pop() {
-            return block;
-        }
-        let most = self.slots.iter().map(Vec::len).max().unwrap_or(0);
-        let layer = self.slots.iter().rposition(|slots| slots.len() == most);
-        let layer = layer.expect("a model has layers");
-        let slot = self.caches[layer].remove_slot();
-        let slot = slot.expect("the budget counted every block that may be lent at once");
-        let block = self.slots[layer].swap_remove(slot.index());
-        block.expect("outside a request every slot is in its place")
-    }
-
-    /// Makes a block a free slot of a layer with fewest slots, unless all have as many as they may.
-    pub fn give_back(&mut self, block: Region) {
-        let least = self.slots.iter().map(Vec::len).min().unwrap_or(0);
-        if least >= self.max_slots {
-            self.idle.push(block);
-            return;
-        }
-        let layer = self.slots.iter().position(|slots| slots.len() == least);
-        let layer = layer.expect("a model has layers");
-        self.caches[layer].add_slot();
-        self.slots[layer].push(Some(block));
     }
 
     /// Forgets every expert, and that any was ever compared with its checksum.
@@ -388,16 +358,23 @@ impl ExpertStore {
         }
     }
 
-    /// After a failed read: gets every buffer back and forgets what was planned but never read, so that the store can go on.
+    /// After a failed read.
     fn give_up(&mut self, failed: ExpertId, bytes: Region) {
         self.take_back_unread(failed, bytes);
+        self.abandon();
+    }
+
+    /// Ends a request, or what was only announced: gets every buffer back and forgets what was planned but never read, so that the
+    /// store can go on.
+    pub fn abandon(&mut self) {
         while self.n_in_flight > 0 {
             let reply = self.receive();
             let expert = ExpertId(reply.ticket as u32);
-            if reply.outcome.is_ok() {
-                self.put_back(self.nth(expert), reply.bytes);
-            } else {
-                self.take_back_unread(expert, reply.bytes);
+            match self.requested.binary_search(&expert) {
+                Ok(nth) if reply.outcome.is_ok() => self.put_back(nth, reply.bytes),
+                Ok(_) => self.take_back_unread(expert, reply.bytes),
+                // Announced, and never requested.
+                Err(_) => self.transit.push(reply.bytes),
             }
         }
         for nth in 0..self.requested.len() {
@@ -433,5 +410,38 @@ impl ExpertStore {
 
     fn verified_index(&self, l: LayerId, expert: ExpertId) -> usize {
         l.index() * self.files.n_experts() + expert.index()
+    }
+}
+
+impl Lender for ExpertStore {
+    /// Takes a block away from the slots: one that no layer may have, else the least wanted slot of a layer with most slots.
+    ///
+    /// # Panics
+    /// If every block is lent out, which the budget rules out; or between a request and its end.
+    fn lend(&mut self) -> Region {
+        assert!(self.requested.is_empty(), "no request is under way");
+        if let Some(block) = self.idle.pop() {
+            return block;
+        }
+        let most = self.slots.iter().map(Vec::len).max().unwrap_or(0);
+        let layer = self.slots.iter().rposition(|slots| slots.len() == most);
+        let layer = layer.expect("a model has layers");
+        let slot = self.caches[layer].remove_slot();
+        let slot = slot.expect("the budget counted every block that may be lent at once");
+        let block = self.slots[layer].swap_remove(slot.index());
+        block.expect("outside a request every slot is in its place")
+    }
+
+    /// Makes a block a free slot of a layer with fewest slots, unless all have as many as they may.
+    fn give_back(&mut self, block: Region) {
+        let least = self.slots.iter().map(Vec::len).min().unwrap_or(0);
+        if least >= self.max_slots {
+            self.idle.push(block);
+            return;
+        }
+        let layer = self.slots.iter().position(|slots| slots.len() == least);
+        let layer = layer.expect("a model has layers");
+        self.caches[layer].add_slot();
+        self.slots[layer].push(Some(block));
     }
 }

@@ -1,14 +1,17 @@
 //! An answer as it is made: an iterator of events.
 //!
-//! Each step computes one chunk of the prompt or one token, so a caller may stop between any two of them by not asking for more, and
-//! whatever was computed stays in the session. The last event carries what the answer took.
+//! Each step computes one layer of a chunk of the prompt or one token, so a caller may stop between any two of them by not asking for
+//! more. Whatever chunks and tokens were computed stay in the session; a chunk that was under way is lost, and where it has overwritten
+//! what sliding layers need, so is what came before it, unless prefixes are kept. The last event carries what the answer took; what is
+//! kept of the turn is kept when the caller asks for another event after that, or drops the generation.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::time::Duration;
 
-use ouzel_engine::{Logprobs, Sampler, TokenId};
+use ouzel_engine::{EngineError, Logprobs, Sampler, TokenId};
 use ouzel_tokenizer::{OutputOptions, OutputParser};
 
+use crate::prefix::PrefixStore;
 use crate::session::token_ids;
 use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason, TokenConstraint};
 
@@ -17,7 +20,7 @@ use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason, TokenConst
 pub enum Event {
     /// A part of the prompt was computed.
     Prompt {
-        /// Tokens done, those still held from before included.
+        /// Tokens done, those still held from before included; each layer of a chunk counts as its share of the chunk.
         done: usize,
         /// Tokens in all.
         total: usize,
@@ -51,10 +54,14 @@ pub(crate) struct Parts<'s> {
     pub model: &'s Model,
     pub engine: &'s mut ouzel_engine::Session,
     pub tokens: &'s mut Vec<u32>,
+    pub prefixes: Option<&'s mut PrefixStore>,
+    /// What bringing the session to where the prompt continues took.
+    pub restore_time: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Begin,
     Prompt,
     Answer,
     Ended,
@@ -64,6 +71,8 @@ enum Phase {
 pub struct Generation<'s> {
     engine: &'s mut ouzel_engine::Session,
     tokens: &'s mut Vec<u32>,
+    prefixes: Option<&'s mut PrefixStore>,
+    restore_time: Duration,
     parser: OutputParser<'s>,
     sampler: Sampler,
     constraint: Option<Box<dyn TokenConstraint>>,
@@ -74,6 +83,8 @@ pub struct Generation<'s> {
     runs_tools: bool,
     prompt: Vec<u32>,
     n_reused: usize,
+    /// The last [`Event::Prompt`].
+    n_told: usize,
     n_new: usize,
     n_reasoning: usize,
     phase: Phase,
@@ -106,13 +117,16 @@ impl<'s> Generation<'s> {
             max_new: options.max_new as usize,
             runs_tools: options.runs_tools,
             n_reused: parts.tokens.len(),
+            n_told: parts.tokens.len(),
             n_new: 0,
             n_reasoning: 0,
-            phase: Phase::Prompt,
+            phase: Phase::Begin,
             before: *parts.engine.stats(),
             events: VecDeque::new(),
             engine: parts.engine,
             tokens: parts.tokens,
+            prefixes: parts.prefixes,
+            restore_time: parts.restore_time,
             prompt,
         })
     }
@@ -133,20 +147,35 @@ impl<'s> Generation<'s> {
             return Ok(());
         }
         match self.phase {
-            Phase::Prompt => self.read_chunk(),
+            Phase::Begin => self.begin(),
+            Phase::Prompt => self.read_layer(),
             Phase::Answer => self.write_token(),
             Phase::Ended => Ok(()),
         }
     }
 
-    fn read_chunk(&mut self) -> Result<(), Error> {
-        let (done, total) = (self.tokens.len(), self.prompt.len());
-        let chunk = &self.prompt[done..total.min(done + self.engine.budget().chunk)];
-        self.engine
-            .prefill(&token_ids(chunk), &mut |_| ControlFlow::Continue(()))?;
-        self.tokens.extend(chunk);
-        let done = self.tokens.len();
-        self.events.push_back(Event::Prompt { done, total });
+    fn begin(&mut self) -> Result<(), Error> {
+        let rest = token_ids(&self.prompt[self.n_reused..]);
+        self.engine.begin_prefill(&rest, &self.cancel.0)?;
+        self.phase = Phase::Prompt;
+        Ok(())
+    }
+
+    fn read_layer(&mut self) -> Result<(), Error> {
+        let progress = match self.engine.continue_prefill() {
+            Err(EngineError::Cancelled) => {
+                self.end(StopReason::Cancelled);
+                return Ok(());
+            }
+            progress => progress?,
+        };
+        let held = self.engine.position();
+        self.tokens.extend(&self.prompt[self.tokens.len()..held]);
+        let (done, total) = (self.n_reused + progress.done, self.prompt.len());
+        if done > self.n_told {
+            self.n_told = done;
+            self.events.push_back(Event::Prompt { done, total });
+        }
         if done == total {
             self.sampler.observe_prompt(&token_ids(&self.prompt));
             self.phase = Phase::Answer;
@@ -218,6 +247,7 @@ impl<'s> Generation<'s> {
     }
 
     fn end(&mut self, stop: StopReason) {
+        self.give_up_prompt();
         if stop == StopReason::ToolCall {
             self.parser.discard_call();
         }
@@ -231,6 +261,7 @@ impl<'s> Generation<'s> {
             new_tokens: self.n_new,
             reasoning_tokens: self.n_reasoning,
             stop,
+            restore_time: self.restore_time,
             prefill_tokens: engine.prefill_tokens,
             prefill_time: engine.prefill_time,
             decode_tokens: engine.decode_tokens,
@@ -245,6 +276,28 @@ impl<'s> Generation<'s> {
     }
 }
 
+impl Generation<'_> {
+    /// Ends a prompt under way. Then the engine stands where it can go on from, perhaps at its beginning.
+    fn give_up_prompt(&mut self) {
+        self.engine.abandon_prefill();
+        self.tokens.truncate(self.engine.position());
+    }
+
+    /// Keeps what the turn has computed, once.
+    fn keep(&mut self) {
+        self.give_up_prompt();
+        if let Some(prefixes) = self.prefixes.take() {
+            prefixes.keep(self.engine, self.tokens, self.prompt.len());
+        }
+    }
+}
+
+impl Drop for Generation<'_> {
+    fn drop(&mut self) {
+        self.keep();
+    }
+}
+
 impl Iterator for Generation<'_> {
     type Item = Result<Event, Error>;
 
@@ -254,6 +307,7 @@ impl Iterator for Generation<'_> {
                 return Some(Ok(event));
             }
             if self.phase == Phase::Ended {
+                self.keep();
                 return None;
             }
             if let Err(error) = self.step() {

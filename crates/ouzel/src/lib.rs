@@ -35,6 +35,7 @@ mod generation;
 mod message;
 mod model;
 mod options;
+mod prefix;
 mod score;
 mod session;
 mod stats;
@@ -52,7 +53,10 @@ pub use ouzel_engine::{
     Budget, BudgetLine, Config, EngineError, IoMode, Isa, MAX_LOGPROBS, Precision, ReadMode,
     SamplerOptions,
 };
-pub use ouzel_tokenizer::RenderInput;
+pub use ouzel_tokenizer::{
+    ChatMessage, Conversation, RenderInput, Tool, ToolCall, ToolContent, Warning,
+};
+pub use prefix::PrefixStats;
 pub use score::Score;
 pub use session::Session;
 pub use stats::{Stats, StopReason};

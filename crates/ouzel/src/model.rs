@@ -8,7 +8,8 @@ use ouzel_engine::{Budget, Config, ReadMode};
 use ouzel_format::Manifest;
 use ouzel_storage::free_memory;
 use ouzel_tokenizer::{
-    ChatTemplate, RenderInput, Tokenizer, guard_json, guard_messages, strip_guards,
+    ChatTemplate, Conversation, RenderInput, Tokenizer, Warning, guard_control_text, guard_json,
+    guard_messages, strip_guards,
 };
 
 use crate::text::Text;
@@ -145,7 +146,7 @@ impl Model {
             Arc::clone(&self.inner.engine),
             &self.engine_options(options),
         )?;
-        Ok(Session::new(self.clone(), engine))
+        Ok(Session::new(self.clone(), engine, options))
     }
 
     /// The prompt of a conversation, which asks for the model's next turn.
@@ -172,12 +173,36 @@ impl Model {
     /// # Errors
     /// As [`Model::chat_prompt`].
     pub fn render(&self, mut input: RenderInput) -> Result<Prompt, Error> {
-        let (tokenizer, template) = (self.tokenizer()?, self.template()?);
+        let tokenizer = self.tokenizer()?;
         guard_messages(tokenizer, &mut input.messages);
         if let Some(tools) = &mut input.tools {
             guard_json(tokenizer, tools);
         }
-        let text = template.render(&input)?;
+        self.render_guarded(&input)
+    }
+
+    /// The prompt of what a chat API brings: tools, tool calls and their results, system messages anywhere; and what of it the template
+    /// could only show in part.
+    ///
+    /// # Errors
+    /// As [`Model::chat_prompt`].
+    pub fn conversation_prompt(
+        &self,
+        conversation: &Conversation,
+    ) -> Result<(Prompt, Vec<Warning>), Error> {
+        let tokenizer = self.tokenizer()?;
+        if conversation.messages.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        let (input, warnings) =
+            conversation.render_input(|text| guard_control_text(tokenizer, text).into_owned());
+        Ok((self.render_guarded(&input)?, warnings))
+    }
+
+    /// The prompt of an input whose texts are guarded.
+    fn render_guarded(&self, input: &RenderInput) -> Result<Prompt, Error> {
+        let (tokenizer, template) = (self.tokenizer()?, self.template()?);
+        let text = template.render(input)?;
         let ids = tokenizer.encode_guarded(&text);
         Ok(Prompt {
             text: strip_guards(&text).into_owned(),

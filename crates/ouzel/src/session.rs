@@ -2,15 +2,18 @@
 //!
 //! The session knows which tokens its KV cache holds. A prompt that begins with them costs only the rest, so a caller hands in the
 //! whole conversation each turn and keeps no state of its own. Where a prompt departs from what is held, the session rewinds to
-//! the last token that agrees; sliding layers forget, so after a long departure it starts again from the first token.
+//! the last token that agrees; sliding layers forget, so after a long departure it starts again from the first token, or from
+//! where a conversation that it had before was kept.
 
 use std::fmt;
+use std::time::Instant;
 
-use ouzel_engine::{Budget, EngineError, TokenId};
+use ouzel_engine::{Budget, EngineError, LayerKind, TokenId};
 
 use crate::generation::{Generation, Parts};
+use crate::prefix::{PrefixStats, PrefixStore, Reach, rewind};
 use crate::score::Scorer;
-use crate::{Cancel, Error, GenerateOptions, Message, Model, Score, TokenConstraint};
+use crate::{Cancel, Error, GenerateOptions, Message, Model, Options, Score, TokenConstraint};
 
 /// One context of tokens on one model, with all of its memory allocated.
 pub struct Session {
@@ -18,13 +21,16 @@ pub struct Session {
     engine: ouzel_engine::Session,
     /// The ids whose keys and values the engine holds; as many as its position.
     tokens: Vec<u32>,
+    prefixes: Option<PrefixStore>,
 }
 
 impl Session {
-    pub(crate) fn new(model: Model, engine: ouzel_engine::Session) -> Session {
+    pub(crate) fn new(model: Model, engine: ouzel_engine::Session, options: &Options) -> Session {
         let tokens = Vec::with_capacity(engine.capacity());
+        let prefixes = options.prefixes.as_ref();
         Session {
             model,
+            prefixes: prefixes.map(|kept| PrefixStore::open(&engine, kept, options.io)),
             engine,
             tokens,
         }
@@ -53,6 +59,11 @@ impl Session {
     /// The tokens that the session holds.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// What is kept of conversations, if [`Options::prefixes`] asked for it.
+    pub fn prefix_stats(&self) -> Option<PrefixStats> {
+        self.prefixes.as_ref().map(PrefixStore::stats)
     }
 
     /// Tokens that the context can hold.
@@ -137,14 +148,25 @@ impl Session {
         // Everything that may be refused is asked before anything is changed. An answer needs room for one token at least.
         self.check_fits(&prompt, prompt.len() + 1)?;
         self.check_known(options.logit_bias.iter().map(|(id, _)| *id))?;
-        self.model.tokenizer()?;
+        let tokenizer = self.model.tokenizer()?;
         self.model.stop_ids()?;
-        self.rewind_to(&prompt);
+        let start = Instant::now();
+        let (engine, tokens) = (&mut self.engine, &mut self.tokens);
+        let prompt = match &mut self.prefixes {
+            Some(prefixes) => prefixes.begin(engine, tokens, &prompt, tokenizer),
+            None => {
+                let held = Reach::of_held(engine, tokens, &prompt, tokenizer);
+                rewind(engine, tokens, held.n_tokens);
+                held.prompt
+            }
+        };
         Generation::new(
             Parts {
                 model: &self.model,
-                engine: &mut self.engine,
-                tokens: &mut self.tokens,
+                engine,
+                tokens,
+                prefixes: self.prefixes.as_mut(),
+                restore_time: start.elapsed(),
             },
             prompt,
             options,
@@ -177,6 +199,36 @@ impl Session {
         Ok(scorer.finish())
     }
 
+    /// For measurements: says that the session holds these tokens, and fills their keys and values with noise. What the model then says
+    /// means nothing; how long it takes, and how long it takes to keep and to bring back, is as if they had been computed.
+    ///
+    /// # Errors
+    /// [`Error::ContextFull`].
+    pub fn pretend(&mut self, ids: &[u32]) -> Result<(), Error> {
+        self.check_fits(ids, ids.len())?;
+        let shapes =
+            [LayerKind::Full, LayerKind::Sliding].map(|kind| (kind, self.engine.row_bytes(kind)));
+        let mut restore = self.engine.restore(ids.len(), 0)?;
+        let mut noise = Vec::new();
+        for (kind, row_bytes) in shapes {
+            for position in restore.needed(kind) {
+                // Values of f16 or f32 below 2 in magnitude, of which no two rows are alike.
+                noise.clear();
+                let mut x = position as u32 | 1;
+                noise.extend((0..row_bytes).map(|_| {
+                    x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (x >> 24) as u8 & 0x3f
+                }));
+                let row = position..position + 1;
+                restore.load(kind, row.clone(), &noise, row);
+            }
+        }
+        restore.finish();
+        self.tokens.clear();
+        self.tokens.extend_from_slice(ids);
+        Ok(())
+    }
+
     fn check_fits(&self, ids: &[u32], needed: usize) -> Result<(), Error> {
         if ids.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -195,16 +247,6 @@ impl Session {
             Some(id) => Err(EngineError::UnknownToken { id, vocab_size }.into()),
             None => Ok(()),
         }
-    }
-
-    /// Keeps of the context what the prompt begins with, but for the prompt's last token: its logits are needed.
-    fn rewind_to(&mut self, prompt: &[u32]) {
-        let held = self.tokens.iter().zip(&prompt[..prompt.len() - 1]);
-        let n_common = held.take_while(|(a, b)| a == b).count();
-        if !self.engine.rewind(n_common) {
-            self.engine.reset();
-        }
-        self.tokens.truncate(self.engine.position());
     }
 }
 

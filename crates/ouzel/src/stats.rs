@@ -43,7 +43,7 @@ impl fmt::Display for StopReason {
 pub struct Stats {
     /// Tokens of the prompt, the conversation so far included.
     pub prompt_tokens: usize,
-    /// How many of them were still in the session and were not computed again.
+    /// How many of them were still in the session, or were kept, and were not computed again.
     pub reused_tokens: usize,
     /// Tokens that the model wrote, a stop id included.
     pub new_tokens: usize,
@@ -51,6 +51,8 @@ pub struct Stats {
     pub reasoning_tokens: usize,
     /// Why the answer ended.
     pub stop: StopReason,
+    /// Time that it took to bring back what was kept.
+    pub restore_time: Duration,
     /// Tokens of the prompt that were computed.
     pub prefill_tokens: u64,
     /// Time spent on them.

@@ -16,7 +16,6 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::queue::Queue;
 use crate::ticket::Ticket;
-use crate::turn::Ask;
 use crate::wire::{Asked, Defaults, Reply};
 
 /// Prompts that are rendered at the same time: more would take the model's processors and gain nothing.
@@ -98,7 +97,7 @@ impl App {
             let asked = parse(&bytes, &app.options.defaults)?;
             drop(bytes);
             app.check_model(asked.model.as_deref())?;
-            let param = asked.param();
+            let param = asked.turn.fields.prompt;
             let mut prepared = app.engine.prepare(asked.turn)?;
             prepared.warnings.extend(asked.warnings);
             app.check_fits(param, &prepared)?;
@@ -175,16 +174,6 @@ impl App {
             created: now(),
             model: self.name().to_owned(),
             prompt_tokens: ticket.prompt_tokens(),
-        }
-    }
-}
-
-impl Asked {
-    /// The field that holds the prompt.
-    pub fn param(&self) -> &'static str {
-        match self.turn.ask {
-            Ask::Conversation(_) => self.prompt_field,
-            Ask::Text(_) | Ask::Ids(_) => "prompt",
         }
     }
 }

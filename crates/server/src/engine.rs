@@ -54,7 +54,7 @@ pub trait Engine: Send + Sync + 'static {
 
 /// A loaded model.
 pub trait Loaded {
-    /// Makes one answer, piece by piece, and stops soon after `cancel` says so.
+    /// Makes one answer, step by step, and stops soon after `cancel` says so.
     ///
     /// # Errors
     /// Whatever went wrong; the model may be used again.
@@ -62,8 +62,17 @@ pub trait Loaded {
         &mut self,
         prepared: Prepared,
         cancel: &Cancel,
-        emit: &mut dyn FnMut(Piece),
-    ) -> Result<Outcome, Refusal>;
+        emit: &mut dyn FnMut(Step),
+    ) -> Result<(), Refusal>;
+}
+
+/// What happens while an answer is made.
+#[derive(Debug)]
+pub enum Step {
+    /// A piece of it.
+    Piece(Piece),
+    /// Its end. The engine may go on for a moment, to keep what it computed; nobody waits for that but the next turn.
+    Done(Outcome),
 }
 
 /// A turn that the model could begin at once.

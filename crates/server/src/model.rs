@@ -5,13 +5,14 @@
 use std::any::Any;
 
 use ouzel::{
-    Cancel, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats, StopReason,
+    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats,
+    StopReason,
 };
-use ouzel_tokenizer::{Conversation, Warning};
+use ouzel_tokenizer::Warning;
 
-use crate::engine::{Engine, Facts, Loaded, Prepared};
+use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
-use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
+use crate::turn::{Ask, Cost, End, Outcome, Piece, TokenLogprob, Turn, Usage};
 
 /// Slots of each layer below which a model reads more than it computes.
 pub const MIN_SLOTS_A_LAYER: u32 = 8;
@@ -49,14 +50,6 @@ impl ModelEngine {
             facts,
         })
     }
-
-    fn conversation_prompt(
-        &self,
-        conversation: &Conversation,
-    ) -> Result<(Prompt, Vec<Warning>), Refusal> {
-        let (input, warnings) = conversation.render_input(str::to_owned);
-        Ok((self.model.render(input).map_err(refusal)?, warnings))
-    }
 }
 
 impl Engine for ModelEngine {
@@ -65,25 +58,28 @@ impl Engine for ModelEngine {
     }
 
     fn prepare(&self, turn: Turn) -> Result<Prepared, Refusal> {
-        match turn.demand {
-            None => {}
-            Some(Demand::JsonObject | Demand::JsonSchema(_)) => {
-                return Err(Refusal::invalid(
-                    "response_format",
-                    "response_format: no grammar",
-                ));
-            }
-            Some(Demand::Tools { .. }) => {
-                return Err(Refusal::invalid("tool_choice", "tool_choice: no grammar"));
-            }
+        if turn.demand.is_some() {
+            let field = turn.fields.format;
+            return Err(Refusal::invalid(field, format!("{field}: no grammar")));
         }
+        let field = turn.fields.prompt;
         let tool_names = match &turn.ask {
-            Ask::Conversation(conversation) => conversation.tools.iter().map(|tool| tool.name.clone()).collect(),
+            Ask::Conversation(conversation) => conversation
+                .tools
+                .iter()
+                .map(|tool| tool.name.clone())
+                .collect(),
             Ask::Text(_) | Ask::Ids(_) => Vec::new(),
         };
         let (prompt, warnings) = match &turn.ask {
-            Ask::Conversation(conversation) => self.conversation_prompt(conversation)?,
-            Ask::Text(text) => (self.model.raw_prompt(text).map_err(refusal)?, Vec::new()),
+            Ask::Conversation(conversation) => {
+                let prompt = self.model.conversation_prompt(conversation);
+                prompt.map_err(|error| refusal(error, field))?
+            }
+            Ask::Text(text) => {
+                let prompt = self.model.raw_prompt(text);
+                (prompt.map_err(|error| refusal(error, field))?, Vec::new())
+            }
             Ask::Ids(ids) => {
                 let (text, ids) = (String::new(), ids.clone());
                 (Prompt { text, ids }, Vec::new())
@@ -99,7 +95,7 @@ impl Engine for ModelEngine {
     }
 
     fn tokenize(&self, text: &str, special: bool) -> Result<Vec<u32>, Refusal> {
-        let tokenizer = self.model.tokenizer().map_err(refusal)?;
+        let tokenizer = self.model.tokenizer().map_err(internal)?;
         Ok(if special {
             tokenizer.encode(text)
         } else {
@@ -115,7 +111,7 @@ impl Engine for ModelEngine {
                 format!("tokens has {id}; the vocabulary has {vocabulary}"),
             ));
         }
-        Ok(self.model.tokenizer().map_err(refusal)?.decode(ids, false))
+        Ok(self.model.tokenizer().map_err(internal)?.decode(ids, false))
     }
 
     fn memory_for(&self, context: usize) -> Option<u64> {
@@ -156,8 +152,8 @@ impl Loaded for LoadedModel {
         &mut self,
         prepared: Prepared,
         cancel: &Cancel,
-        emit: &mut dyn FnMut(Piece),
-    ) -> Result<Outcome, Refusal> {
+        emit: &mut dyn FnMut(Step),
+    ) -> Result<(), Refusal> {
         let settings = prepared.settings;
         let left = self.session.capacity().saturating_sub(prepared.ids.len());
         let options = GenerateOptions {
@@ -183,33 +179,38 @@ impl Loaded for LoadedModel {
         let generation =
             self.session
                 .generate_with(prepared.ids, &options, prepared.constraint, cancel);
-        let (mut has_all_calls, mut outcome) = (false, None);
-        for event in generation.map_err(refusal)? {
-            match event.map_err(refusal)? {
-                Event::Prompt { done, total } => emit(Piece::Prompt { done, total }),
-                Event::Token { id, logprob, top } => emit(Piece::Token(TokenLogprob {
+        let mut has_all_calls = false;
+        // The loop goes on after the end: what was computed is kept then.
+        for event in generation.map_err(internal)? {
+            let piece = match event.map_err(internal)? {
+                Event::Prompt { done, total } => Piece::Prompt { done, total },
+                Event::Token { id, logprob, top } => Piece::Token(TokenLogprob {
                     token: text_of(id),
                     logprob,
                     top: top
                         .into_iter()
                         .map(|(id, logprob)| (text_of(id), logprob))
                         .collect(),
-                })),
-                Event::Thinking(text) => emit(Piece::Thinking(text)),
-                Event::Answer(text) => emit(Piece::Text(text)),
-                Event::ToolCall { .. } if has_all_calls => {}
+                }),
+                Event::Thinking(text) => Piece::Thinking(text),
+                Event::Answer(text) => Piece::Text(text),
+                Event::ToolCall { .. } if has_all_calls => continue,
                 Event::ToolCall { name, arguments } => {
-                    emit(Piece::Call { name, arguments });
                     if !settings.parallel_calls {
                         // One is all that was asked for; the generation ends at its next step.
                         has_all_calls = true;
                         cancel.cancel();
                     }
+                    Piece::Call { name, arguments }
                 }
-                Event::Done(stats) => outcome = Some(outcome_of(stats, has_all_calls)),
-            }
+                Event::Done(stats) => {
+                    emit(Step::Done(outcome_of(stats, has_all_calls)));
+                    continue;
+                }
+            };
+            emit(Step::Piece(piece));
         }
-        outcome.ok_or_else(|| Refusal::Internal("the answer has no end".to_owned()))
+        Ok(())
     }
 }
 
@@ -241,17 +242,17 @@ fn outcome_of(stats: Stats, has_all_calls: bool) -> Outcome {
     }
 }
 
-/// What an error of the library means for the request that met it.
-fn refusal(error: Error) -> Refusal {
+/// What an error of the library means for a request whose prompt is in this field.
+fn refusal(error: Error, field: &'static str) -> Refusal {
     match error {
-        Error::Conversation(_) => Refusal::invalid("messages", error.to_string()),
-        Error::EmptyPrompt => Refusal::invalid("prompt", error.to_string()),
-        Error::ContextFull { needed, capacity } => Refusal::ContextFull {
-            param: "messages",
-            needed,
-            limit: capacity,
-            memory: None,
-        },
-        Error::Engine(_) | Error::Text(_) => Refusal::Internal(error.to_string()),
+        Error::Conversation(_) | Error::EmptyPrompt => {
+            Refusal::invalid(field, format!("{field}: {error}"))
+        }
+        Error::ContextFull { .. } | Error::Engine(_) | Error::Text(_) => internal(error),
     }
+}
+
+/// What an error means where the request was checked before.
+fn internal(error: Error) -> Refusal {
+    Refusal::Internal(error.to_string())
 }

@@ -24,7 +24,7 @@ use ouzel::Cancel;
 use ouzel_tokenizer::{ChatMessage, Conversation, ToolContent};
 use serde_json::Value;
 
-use crate::engine::{Engine, Facts, Loaded, Prepared};
+use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
 use crate::turn::{Ask, Cost, End, Outcome, Piece, Settings, TokenLogprob, Turn, Usage};
 
@@ -181,8 +181,8 @@ impl Loaded for Session {
         &mut self,
         prepared: Prepared,
         cancel: &Cancel,
-        emit: &mut dyn FnMut(Piece),
-    ) -> Result<Outcome, Refusal> {
+        emit: &mut dyn FnMut(Step),
+    ) -> Result<(), Refusal> {
         let prompt: Vec<u8> = prepared.ids.iter().map(|id| *id as u8).collect();
         let prompt = String::from_utf8_lossy(&prompt).into_owned();
         let commands = prompt.rsplit('\u{1}').next().unwrap_or_default().to_owned();
@@ -190,7 +190,7 @@ impl Loaded for Session {
             prompt: &prompt,
             settings: &prepared.settings,
             cancel,
-            emit,
+            emit: &mut |piece| emit(Step::Piece(piece)),
             said: String::new(),
             new: 0,
             reasoning: 0,
@@ -203,16 +203,18 @@ impl Loaded for Session {
             &self.0.finished
         };
         count.fetch_add(1, Ordering::SeqCst);
-        Ok(Outcome {
+        let usage = Usage {
+            prompt: prepared.ids.len(),
+            cached: 0,
+            new: reading.new,
+            reasoning: reading.reasoning,
+        };
+        emit(Step::Done(Outcome {
             end,
-            usage: Usage {
-                prompt: prepared.ids.len(),
-                cached: 0,
-                new: reading.new,
-                reasoning: reading.reasoning,
-            },
+            usage,
             cost: Cost::default(),
-        })
+        }));
+        Ok(())
     }
 }
 

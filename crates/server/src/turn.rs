@@ -18,6 +18,17 @@ pub struct Turn {
     pub settings: Settings,
     /// What the answer must look like.
     pub demand: Option<Demand>,
+    /// What its parts are called where it came from.
+    pub fields: Fields,
+}
+
+/// Names of a request's fields, for refusals of what only the model can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// What holds the prompt.
+    pub prompt: &'static str,
+    /// What holds the format of the answer.
+    pub format: &'static str,
 }
 
 /// What is asked.

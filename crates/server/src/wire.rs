@@ -40,8 +40,6 @@ pub struct Asked {
     pub model: Option<String>,
     /// What is asked of it.
     pub turn: Turn,
-    /// The field that holds the conversation.
-    pub prompt_field: &'static str,
     /// What could be left out of the request so that the rest can be served.
     pub warnings: Vec<String>,
     /// Whether the answer is streamed.

@@ -6,11 +6,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Loaded};
+use ouzel::Cancel;
+use tokio::sync::mpsc;
+
+use crate::engine::{Engine, Loaded, Step};
 use crate::error::Refusal;
 use crate::log::{Log, Record};
 use crate::metrics::Metrics;
@@ -88,11 +91,17 @@ impl Worker {
     }
 
     fn answer(&self, loaded: &mut Option<Box<dyn Loaded>>, job: Job) {
-        let (id, began) = (job.id, Instant::now());
-        let waited = began - job.since;
-        let events = job.events.clone();
+        let mut telling = Telling::new(self, &job);
         // Whatever a panic leaves behind is dropped below.
-        let result = catch_unwind(AssertUnwindSafe(|| self.generate(loaded, job)));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            self.load(loaded)?;
+            match loaded {
+                Some(model) => {
+                    model.answer(job.prepared, &job.cancel, &mut |step| telling.step(step))
+                }
+                None => Err(Refusal::Internal("the model is not loaded".to_owned())),
+            }
+        }));
         let result = result.unwrap_or_else(|_| {
             self.unload(loaded);
             Err(Refusal::Internal(
@@ -100,38 +109,74 @@ impl Worker {
                     .to_owned(),
             ))
         });
+        let no_end = || Refusal::Internal("the answer has no end".to_owned());
+        // Says nothing where the end was said.
+        telling.end(Err(result.err().unwrap_or_else(no_end)));
         self.queue.done();
-        self.metrics.count(&result);
-        self.log.record(&Record::Turn {
-            id,
-            waited,
-            took: began.elapsed(),
+    }
+}
+
+/// One answer on its way to its ticket.
+struct Telling<'w> {
+    worker: &'w Worker,
+    id: u64,
+    cancel: Cancel,
+    events: mpsc::UnboundedSender<Event>,
+    unread: Arc<AtomicUsize>,
+    waited: Duration,
+    began: Instant,
+    is_slow: bool,
+    has_ended: bool,
+}
+
+impl<'w> Telling<'w> {
+    fn new(worker: &'w Worker, job: &Job) -> Telling<'w> {
+        let began = Instant::now();
+        Telling {
+            worker,
+            id: job.id,
+            cancel: job.cancel.clone(),
+            events: job.events.clone(),
+            unread: job.unread.clone(),
+            waited: began - job.since,
+            began,
+            is_slow: false,
+            has_ended: false,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Piece(piece) => self.piece(piece),
+            Step::Done(_) if self.is_slow => self.end(Err(Refusal::SlowReader(MAX_UNREAD_BYTES))),
+            Step::Done(outcome) => self.end(Ok(outcome)),
+        }
+    }
+
+    fn piece(&mut self, piece: Piece) {
+        let bytes = piece.weight_bytes();
+        let unread = self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if unread > MAX_UNREAD_BYTES {
+            self.is_slow = true;
+            self.cancel.cancel();
+        } else if self.events.send(Event::Piece(piece)).is_err() {
+            self.cancel.cancel();
+        }
+    }
+
+    /// Tells the end, once.
+    fn end(&mut self, result: Result<Outcome, Refusal>) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        self.worker.metrics.count(&result);
+        self.worker.log.record(&Record::Turn {
+            id: self.id,
+            waited: self.waited,
+            took: self.began.elapsed(),
             result: &result,
         });
         // Its client may be gone.
-        let _ = events.send(Event::Ended(result));
-    }
-
-    fn generate(&self, loaded: &mut Option<Box<dyn Loaded>>, job: Job) -> Result<Outcome, Refusal> {
-        self.load(loaded)?;
-        let Some(model) = loaded else {
-            return Err(Refusal::Internal("the model is not loaded".to_owned()));
-        };
-        let (cancel, mut is_slow) = (job.cancel.clone(), false);
-        let mut emit = |piece: Piece| {
-            let bytes = piece.weight_bytes();
-            let unread = job.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
-            if unread > MAX_UNREAD_BYTES {
-                is_slow = true;
-                cancel.cancel();
-            } else if job.events.send(Event::Piece(piece)).is_err() {
-                cancel.cancel();
-            }
-        };
-        let result = model.answer(job.prepared, &job.cancel, &mut emit);
-        if is_slow {
-            return Err(Refusal::SlowReader(MAX_UNREAD_BYTES));
-        }
-        result
+        let _ = self.events.send(Event::Ended(result));
     }
 }

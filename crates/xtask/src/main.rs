@@ -14,6 +14,7 @@ mod memory;
 mod metadata;
 mod neon;
 mod notices;
+mod prefix_speed;
 mod process;
 mod readme;
 mod rooms;
@@ -39,10 +40,13 @@ cargo xtask COMMAND
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
   neon           the kernels' tests on an emulated aarch64
+  load [SECONDS] two hundred clients, some of them rude, against the server with its scripted engine; 120 seconds where none are given
   hub FOLDER [BYTES_PER_S]
                  a model hub on loopback that serves a checkpoint; a synthetic one is made where there is none
   install-speed FOLDER
                  the network installer against a plain download of the same bytes; needs 6 GB (Linux, macOS)
+  prefix-speed MODEL.gturbo FOLDER [--tokens 20000] [--memory BYTES]
+                 bringing a kept prefix back from the disk against what the disk gives; needs 2 GB
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
                  --gguf writes the same for llama.cpp, with the tokenizer of FILE, its models/ggml-vocab-gemma-4.gguf
@@ -71,10 +75,12 @@ fn main() -> ExitCode {
         "hub" => install_speed::serve(rest),
         #[cfg(unix)]
         "install-speed" => install_speed::run(rest),
+        "prefix-speed" => prefix_speed::run(rest),
         "synth" => synth::run(rest),
         "synth-check" => synth::check::run(rest),
         "memory" => memory::run(rest),
         "memory-session" => memory::session(rest),
+        "load" => load(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");
@@ -98,6 +104,28 @@ fn token_sequence(rest: &[String]) -> anyhow::Result<ExitCode> {
     for id in ouzel::token_sequence(vocab_size.parse()?, seed.parse()?, n.parse()?) {
         println!("{id}");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server's load test at length; in the suite it runs for a moment.
+fn load(rest: &[String]) -> anyhow::Result<ExitCode> {
+    let seconds = match rest {
+        [] => 120,
+        [seconds] => seconds.parse::<u64>()?,
+        _ => anyhow::bail!("load takes a number of seconds"),
+    };
+    let test = [
+        "test",
+        "--release",
+        "-p",
+        "ouzel-server",
+        "--test",
+        "it",
+        "load::",
+        "--",
+        "--nocapture",
+    ];
+    process::must(process::cargo(&test)?.env("OUZEL_LOAD_SECONDS", seconds.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 

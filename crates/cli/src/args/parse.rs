@@ -51,6 +51,15 @@ pub fn memory(text: &str) -> Result<Memory, String> {
     size(text).map(Memory::Bytes)
 }
 
+/// Bytes as [`memory`] takes them, or `0`.
+pub fn size_or_nothing(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" {
+        Ok(0)
+    } else {
+        size(text)
+    }
+}
+
 fn size(text: &str) -> Result<u64, String> {
     let expected = "expected auto, or a size such as 2GiB, 1.5GiB or 800MB (units KiB, MiB, GiB, KB, MB, GB), at most 1048576GiB";
     let lower = text.trim().to_ascii_lowercase();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::parse::{count, count_to, duration, non_empty, temperature};
+use super::parse::{count, count_to, duration, non_empty, size_or_nothing, temperature};
 use super::{PositionalModelArgs, Precision, SessionArgs};
 
 /// `ouzel serve`
@@ -56,6 +56,15 @@ pub struct ServeArgs {
     /// Give the model's memory back after this time without requests, and load it again when one comes.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub idle_unload: Option<Duration>,
+
+    /// Memory for conversations beside the last one, so that they continue where they stopped; part of --memory [default: 128MiB; 32MiB
+    /// with the bundled model].
+    #[arg(long, value_name = "SIZE", value_parser = size_or_nothing)]
+    pub prefix_memory: Option<u64>,
+
+    /// Room on the disk for conversations that leave memory; they outlive the program. 0 keeps none.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size_or_nothing)]
+    pub prefix_disk: u64,
 
     /// The temperature where a request names none [default: 0.2; 0 with the bundled model].
     #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use ouzel::{EngineError, Error, Model, Options, SamplerOptions};
+use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
 use ouzel_server::model::{MIN_SLOTS_A_LAYER, ModelEngine};
@@ -20,11 +20,16 @@ use crate::report::{self, bytes};
 /// The environment variable with the key.
 const KEY_VARIABLE: &str = "OUZEL_API_KEY";
 
+/// Memory for kept conversations where nobody says, and with the bundled model.
+const PREFIX_MEMORY_BYTES: u64 = 128 << 20;
+const DEMO_PREFIX_MEMORY_BYTES: u64 = 32 << 20;
+
 /// Runs the command.
 pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
     let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
+    options.prefixes = Some(prefixes(args, &chosen));
     args.session.settle(&model, &mut options)?;
     if options.max_context.is_none() {
         options.max_context = largest_context(&model, &options)?;
@@ -34,18 +39,43 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
         note(&cost(&model, &options)?);
     }
     let server = server_options(args, &chosen);
-    if !server.is_local_only() {
-        note("this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it");
-    }
-    let names = server.names.join(", ");
+    let (names, is_public) = (server.names.join(", "), !server.is_local_only());
     let engine: Arc<dyn Engine> = Arc::new(engine(chosen, model, options, args.session.shared)?);
-    let log: Arc<dyn Log> = if quiet { Arc::new(Silent) } else { Arc::new(Console) };
+    let log: Arc<dyn Log> = if quiet {
+        Arc::new(Silent)
+    } else {
+        Arc::new(Console)
+    };
     let stop = Stop::new();
     let _stoppable = Stoppable::new(&stop);
     Ok(serve(server, engine, log, &stop, |address| {
+        if is_public {
+            note(
+                "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
+            );
+        }
         // Scripts wait for this line, so it comes with --quiet, too.
         note(&format!("{names} at http://{address}/v1"));
     })?)
+}
+
+/// What is kept of conversations, and where.
+fn prefixes(args: &ServeArgs, chosen: &Chosen) -> PrefixOptions {
+    let usual = if chosen.is_demo {
+        DEMO_PREFIX_MEMORY_BYTES
+    } else {
+        PREFIX_MEMORY_BYTES
+    };
+    let dir = chosen
+        .places()
+        .prefixes
+        .as_ref()
+        .map(|dir| dir.join(chosen.name()));
+    PrefixOptions {
+        memory_bytes: args.prefix_memory.unwrap_or(usual),
+        dir: dir.filter(|_| args.prefix_disk > 0),
+        disk_bytes: args.prefix_disk,
+    }
 }
 
 /// The longest context that leaves a model enough slots to be worth running, or nothing where no context does.
@@ -70,7 +100,12 @@ fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
     ))
 }
 
-fn engine(chosen: Chosen, model: Model, options: Options, shared: bool) -> anyhow::Result<ModelEngine> {
+fn engine(
+    chosen: Chosen,
+    model: Model,
+    options: Options,
+    shared: bool,
+) -> anyhow::Result<ModelEngine> {
     let (claimed, planned) = (model.clone(), options.clone());
     let claim = move || match chosen.claim(&claimed, &planned, shared) {
         Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
@@ -80,7 +115,11 @@ fn engine(chosen: Chosen, model: Model, options: Options, shared: bool) -> anyho
 }
 
 fn server_options(args: &ServeArgs, chosen: &Chosen) -> ServerOptions {
-    let from_environment = || std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty());
+    let from_environment = || {
+        std::env::var(KEY_VARIABLE)
+            .ok()
+            .filter(|key| !key.is_empty())
+    };
     let names = if args.model_name.is_empty() {
         vec![chosen.name()]
     } else {
@@ -119,17 +158,37 @@ impl Log for Console {
 
 fn line(record: &Record<'_>) -> Option<String> {
     match record {
-        Record::Loaded { took } => Some(format!("the model is loaded, after {:.1} s", took.as_secs_f64())),
+        Record::Loaded { took } => Some(format!(
+            "the model is loaded, after {:.1} s",
+            took.as_secs_f64()
+        )),
         Record::Unloaded => Some("the model's memory is given back".to_owned()),
-        Record::Draining => Some("taking no more requests; what was begun is answered, a second signal cuts it off".to_owned()),
-        Record::Turn { id, waited, took, result } => {
-            let times = format!("waited {:.1} s, took {:.1} s", waited.as_secs_f64(), took.as_secs_f64());
+        Record::Draining => Some(
+            "taking no more requests; what was begun is answered, a second signal cuts it off"
+                .to_owned(),
+        ),
+        Record::Turn {
+            id,
+            waited,
+            took,
+            result,
+        } => {
+            let times = format!(
+                "waited {:.1} s, took {:.1} s",
+                waited.as_secs_f64(),
+                took.as_secs_f64()
+            );
             Some(match result {
                 Ok(outcome) => format!("turn {id}: {}; {times}", tokens(outcome)),
                 Err(refusal) => format!("turn {id}: {}; {times}", refusal.code()),
             })
         }
-        Record::Request { method, route, status, .. } if *status >= 400 => Some(format!("{method} {route}: {status}")),
+        Record::Request {
+            method,
+            route,
+            status,
+            ..
+        } if *status >= 400 => Some(format!("{method} {route}: {status}")),
         _ => None,
     }
 }

@@ -26,6 +26,7 @@ fn the_line_leaves_out_what_was_not_measured() {
         reused_tokens: 4,
         new_tokens: 5,
         reasoning_tokens: 0,
+        restore_time: Duration::ZERO,
         stop: StopReason::StopId(106),
         prefill_tokens: 16,
         prefill_time: Duration::from_millis(500),

@@ -10,5 +10,6 @@ mod install;
 mod models;
 mod network;
 mod running;
+mod serve;
 mod tokens;
 mod tool;

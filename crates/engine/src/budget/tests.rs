@@ -266,3 +266,62 @@ fn auto_takes_half_of_what_is_free_and_no_more_than_is_of_use() {
         })
     ));
 }
+
+#[test]
+fn kept_prefixes_are_a_line_that_slots_pay_for() {
+    let without = with_memory(3 << 30);
+    let with = plan(&Options {
+        memory: Some(3 << 30),
+        kept_bytes: Some(64 << 20),
+        ..Options::default()
+    })
+    .expect("room");
+    let block = without.blocks.bytes as u64;
+    assert_eq!(with.kept_blocks as u64, (64_u64 << 20).div_ceil(block) + 4);
+    assert_eq!(without.slots - with.slots, with.kept_blocks);
+    assert_eq!((without.kept_blocks, without.trail_blocks), (0, 0));
+    assert!(with.trail_blocks > 0 && 4 * with.trail_blocks <= with.slots);
+    assert!(
+        with.lines
+            .iter()
+            .any(|line| line.what.starts_with("kept prefixes"))
+    );
+    assert_eq!(
+        with.lines.iter().map(|line| line.bytes).sum::<u64>(),
+        with.total_bytes
+    );
+}
+
+#[test]
+fn the_largest_context_leaves_the_slots_that_were_asked_for() {
+    let config = gemma4_26b_a4b();
+    for (memory, min_slots) in [(3 << 30, 8), (2 << 30, 2), (4 << 30, 8), (1 << 40, 128)] {
+        let options = Options {
+            memory: Some(memory),
+            ..Options::default()
+        };
+        let largest = largest_context(&config, MODEL, &options, min_slots).expect("room");
+        let slots = |context: u32| {
+            let max_context = Some(context);
+            plan(&Options {
+                max_context,
+                ..options.clone()
+            })
+            .map_or(0, |budget| budget.slots)
+        };
+        let wanted = min_slots as usize * config.n_layers();
+        assert!(slots(largest) >= wanted, "{memory} bytes: {largest} tokens");
+        // A block of pages is some hundred tokens of full layers.
+        let is_longest = largest as usize == config.max_position || slots(largest + 256) < wanted;
+        assert!(is_longest, "{memory} bytes: {largest} tokens");
+        println!("{memory} bytes, {min_slots} slots a layer: {largest} tokens");
+    }
+    let little = Options {
+        memory: Some(2 << 30),
+        ..Options::default()
+    };
+    match largest_context(&config, MODEL, &little, 64) {
+        Err(EngineError::Budget { needed, budget, .. }) => assert!(needed > budget),
+        other => panic!("{other:?}"),
+    }
+}

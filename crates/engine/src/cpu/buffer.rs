@@ -8,6 +8,8 @@ use std::ops::Range;
 use bytemuck::{cast_slice, cast_slice_mut};
 use ouzel_storage::Region;
 
+use crate::blocks::Lender;
+
 /// Rows of f32, all of one width at a time.
 #[derive(Debug, Default)]
 pub struct Buffer {
@@ -29,15 +31,17 @@ impl Buffer {
     }
 
     /// Borrows blocks until `n_rows` rows fit. What the rows held is lost when the first block comes.
-    pub fn grow(&mut self, n_rows: usize, mut lend: impl FnMut() -> Region) {
+    pub fn grow(&mut self, n_rows: usize, blocks: &mut impl Lender) {
         while self.borrowed.len() * self.block_rows < n_rows {
-            self.borrowed.push(lend());
+            self.borrowed.push(blocks.lend());
         }
     }
 
     /// Gives every borrowed block back.
-    pub fn shrink(&mut self, give_back: impl FnMut(Region)) {
-        self.borrowed.drain(..).for_each(give_back);
+    pub fn shrink(&mut self, blocks: &mut impl Lender) {
+        self.borrowed
+            .drain(..)
+            .for_each(|block| blocks.give_back(block));
     }
 
     /// Rows `rows` of `width` elements, which lie in one block.

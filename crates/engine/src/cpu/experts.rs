@@ -11,7 +11,7 @@ use ouzel_kernels::{self as kernels, QuantRows};
 use super::{Cpu, Input};
 use crate::budget::{DOWN_PLANES, EXPERT_ROWS};
 use crate::config::Config;
-use crate::ops::{Buf, Rows};
+use crate::ops::{Buf, Ops, Rows};
 use crate::{EngineError, Precision};
 
 /// Scratch of one expert at work.
@@ -71,6 +71,7 @@ impl Cpu {
                 self.add_outputs(places);
             }
             self.store.release(ready);
+            self.go_on()?;
         }
         Ok(())
     }

@@ -313,3 +313,109 @@ fn draws_are_those_of_the_published_generator() {
         [11_520, 0, 1_509_978_240]
     );
 }
+
+#[test]
+fn a_mask_leaves_only_what_it_allows_whatever_else_is_asked_for() {
+    let mut random = Random::new(11);
+    for round in 0..300 {
+        let vocab_size = 1 + (random.unit() * 200.0) as usize;
+        let mut options = random_options(&mut random);
+        if round % 3 == 0 {
+            options.temperature = 0.0;
+        }
+        let mut sampler = Sampler::new(&options, vocab_size).with_masks();
+        let logits = random_logits(&mut random, vocab_size);
+        let share = random.unit();
+        let mut mask: Vec<u32> = vec![0; vocab_size.div_ceil(32)];
+        let allowed: Vec<u32> = (0..vocab_size as u32)
+            .filter(|_| random.unit() < share)
+            .collect();
+        for id in &allowed {
+            mask[*id as usize / 32] |= 1 << (id % 32);
+        }
+        // A mask may end early, and may have bits beyond the vocabulary.
+        while mask.last() == Some(&0) {
+            mask.pop();
+        }
+        mask.resize(mask.len() + 1, 0);
+        let greedy = allowed.iter().copied().max_by(|&a, &b| {
+            let by_logit = logits[a as usize].total_cmp(&logits[b as usize]);
+            by_logit.then(b.cmp(&a))
+        });
+        for _ in 0..5 {
+            let id = sampler.sample_allowed(&logits, Some(&mask));
+            assert_eq!(id.is_some(), !allowed.is_empty());
+            let Some(id) = id else { continue };
+            assert!(allowed.contains(&id.0), "round {round}");
+            if options.temperature == 0.0 {
+                assert_eq!(Some(id.0), greedy, "round {round}");
+            }
+            sampler.observe(id);
+            if options.has_penalties() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mask_holds_where_logits_are_no_numbers() {
+    let greedy = SamplerOptions {
+        temperature: 0.0,
+        ..plain()
+    };
+    let mut sampler = Sampler::new(&greedy, 3).with_masks();
+    let none = [f32::NAN, 1.0, f32::NEG_INFINITY];
+    assert_eq!(
+        sampler.sample_allowed(&none, Some(&[0b101])),
+        Some(TokenId(0))
+    );
+    assert_eq!(sampler.sample_allowed(&none, Some(&[0b1000])), None);
+    assert_eq!(sampler.sample_allowed(&none, Some(&[])), None);
+}
+
+#[test]
+fn biases_come_before_penalties() {
+    let options = SamplerOptions {
+        repetition_penalty: 2.0,
+        ..plain()
+    };
+    let mut sampler =
+        Sampler::new(&options, 3).with_biases(&[(TokenId(0), 3.0), (TokenId(2), -1.0)]);
+    sampler.observe_prompt(&[TokenId(0)]);
+    sampler.adjust(&[1.0, 5.0, 2.0], None);
+    assert_eq!(sampler.adjusted, [2.0, 5.0, 1.0]);
+}
+
+#[test]
+fn logprobs_are_those_of_a_sorted_twin() {
+    let mut random = Random::new(12);
+    for n in [0, 1, 5, 20, 33] {
+        let mut logprobs = super::Logprobs::new(n);
+        for _ in 0..20 {
+            let vocab_size = 1 + (random.unit() * 300.0) as usize;
+            let logits = random_logits(&mut random, vocab_size);
+            let total: f64 = logits.iter().map(|&z| f64::from(z).exp()).sum();
+            let expected = |id: u32| f64::from(logits[id as usize]) - total.ln();
+            let mut ids: Vec<u32> = (0..vocab_size as u32).collect();
+            ids.sort_by(|&a, &b| {
+                logits[b as usize]
+                    .total_cmp(&logits[a as usize])
+                    .then(a.cmp(&b))
+            });
+            ids.truncate(n.min(super::MAX_LOGPROBS));
+            let chosen = TokenId((random.unit() * vocab_size as f64) as u32);
+            // f32 results of sums in f64.
+            let is_close = |actual: f32, expected: f64| (f64::from(actual) - expected).abs() < 1e-5;
+            assert!(is_close(logprobs.of(&logits, chosen), expected(chosen.0)));
+            let top: Vec<u32> = logprobs.top().iter().map(|(id, _)| id.0).collect();
+            assert_eq!(top, ids);
+            assert!(
+                logprobs
+                    .top()
+                    .iter()
+                    .all(|&(id, p)| is_close(p, expected(id.0)))
+            );
+        }
+    }
+}

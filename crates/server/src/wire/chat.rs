@@ -16,7 +16,7 @@ use super::text_or::TextOr;
 use super::{Asked, Defaults, Ignored};
 use crate::body;
 use crate::error::Refusal;
-use crate::turn::{Ask, Settings, Turn};
+use crate::turn::{Ask, Fields, Settings, Turn};
 
 pub use reply::{ChatReply, finish_reason, token_logprob, usage};
 
@@ -249,8 +249,11 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
             ask: Ask::Conversation(conversation),
             settings,
             demand,
+            fields: Fields {
+                prompt: "messages",
+                format: "response_format",
+            },
         },
-        prompt_field: "messages",
         warnings: Vec::new(),
         stream,
         reply: Box::new(ChatReply {

@@ -13,7 +13,7 @@ use crate::answer::{Answer, Head, HeldLogprobs};
 use crate::body;
 use crate::error::Refusal;
 use crate::sse::{Events, Voice};
-use crate::turn::{Ask, Outcome, Piece, Settings, TokenLogprob, Turn};
+use crate::turn::{Ask, Fields, Outcome, Piece, Settings, TokenLogprob, Turn};
 use crate::wire::chat::{finish_reason, usage};
 
 /// The most alternatives that this API asks for.
@@ -115,8 +115,11 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
             ask: prompt(request.prompt)?,
             settings,
             demand: None,
+            fields: Fields {
+                prompt: "prompt",
+                format: "response_format",
+            },
         },
-        prompt_field: "prompt",
         warnings: Vec::new(),
         stream: request.stream.unwrap_or(false),
         reply: Box::new(CompletionReply(ChatReply {

@@ -13,7 +13,7 @@ use super::text_or::TextOr;
 use super::{Asked, Defaults, Ignored};
 use crate::body;
 use crate::error::Refusal;
-use crate::turn::{Ask, Settings, Turn};
+use crate::turn::{Ask, Fields, Settings, Turn};
 use reply::MessageReply;
 
 /// How a system text begins that says who pays, and differs in every request: it is no instruction, and kept in the prompt it would
@@ -242,8 +242,11 @@ fn read(request: MessagesRequest, defaults: &Defaults) -> Result<Asked, Refusal>
             }),
             settings,
             demand,
+            fields: Fields {
+                prompt: "messages",
+                format: "output_config.format",
+            },
         },
-        prompt_field: "messages",
         warnings: Vec::new(),
         stream: request.stream.unwrap_or(false),
         reply: Box::new(MessageReply),

@@ -18,7 +18,7 @@ use super::text_or::TextOr;
 use super::{Asked, Defaults, Ignored};
 use crate::body;
 use crate::error::Refusal;
-use crate::turn::{Ask, Settings, Turn};
+use crate::turn::{Ask, Fields, Settings, Turn};
 use input::Item;
 use object::ResponseReply;
 
@@ -192,8 +192,11 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
                 parallel_calls,
             },
             demand,
+            fields: Fields {
+                prompt: "input",
+                format: "text.format",
+            },
         },
-        prompt_field: "input",
         warnings,
         stream: request.stream.unwrap_or(false),
         reply: Box::new(reply),
