@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -13,6 +14,8 @@ use crate::error::Refusal;
 
 /// Twenty times a context of 200,000 tokens as text: whoever sends more sends pictures.
 pub const MAX_BODY_BYTES: usize = 16 << 20;
+/// What is read of a longer one, so that its sender hears why it is refused.
+const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// A body arrives within this time.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
@@ -32,29 +35,39 @@ pub async fn read(request: Request<Body>) -> Result<Bytes, Refusal> {
     let length = headers
         .get(CONTENT_LENGTH)
         .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
+    if length.is_some_and(|length| length > MAX_DISCARDED_BYTES as u64) {
         return Err(Refusal::TooLarge(MAX_BODY_BYTES));
     }
-    match timeout(BODY_TIME, to_bytes(request.into_body(), MAX_BODY_BYTES)).await {
+    match timeout(BODY_TIME, collect(request.into_body())).await {
+        Ok(collected) => collected,
         Err(_) => Err(Refusal::SlowBody(BODY_TIME.as_secs())),
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_too_long(&error) => Err(Refusal::TooLarge(MAX_BODY_BYTES)),
-        Ok(Err(_)) => Err(Refusal::Invalid {
-            param: None,
-            message: "the body ended before its end".to_owned(),
-        }),
     }
 }
 
-fn is_too_long(error: &axum::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(at) = cause {
-        if at.is::<http_body_util::LengthLimitError>() {
-            return true;
+/// Reads a body to its end, also one that is too long: a client that is cut off while it sends never hears why.
+async fn collect(mut body: Body) -> Result<Bytes, Refusal> {
+    let (mut all, mut n_bytes) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Refusal::Invalid {
+            param: None,
+            message: "the body ended before its end".to_owned(),
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        n_bytes += data.len();
+        if n_bytes <= MAX_BODY_BYTES {
+            all.extend_from_slice(&data);
+        } else if n_bytes > MAX_DISCARDED_BYTES {
+            break;
+        } else {
+            all = Vec::new();
         }
-        cause = at.source();
     }
-    false
+    if n_bytes > MAX_BODY_BYTES {
+        return Err(Refusal::TooLarge(MAX_BODY_BYTES));
+    }
+    Ok(all.into())
 }
 
 /// A body as a type; errors name the field.
@@ -82,14 +95,11 @@ fn explain(path: &str, error: &serde_json::Error) -> Refusal {
     let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or_default();
     if let Some(field) = quoted(text, "unknown field `") {
-        let inside = path.map(|path| {
-            path.strip_suffix(field)
-                .unwrap_or(path)
-                .trim_end_matches('.')
-        });
-        let param = match inside {
-            Some(inside) if !inside.is_empty() => format!("{inside}.{field}"),
-            _ => field.to_owned(),
+        let param = match path {
+            None => field.to_owned(),
+            // The path may name the field already.
+            Some(path) if path == field || path.ends_with(&format!(".{field}")) => path.to_owned(),
+            Some(path) => format!("{path}.{field}"),
         };
         let message = format!(
             "{param}: this server does not know this field and cannot honour it; leave it out"

@@ -66,7 +66,10 @@ impl Served {
     pub fn connect(&self) -> Connection {
         let stream = TcpStream::connect(self.address).expect("the server listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        Connection { stream }
+        Connection {
+            stream,
+            pending: Vec::new(),
+        }
     }
 
     /// The response to a request with these headers beside the usual ones.
@@ -160,6 +163,8 @@ impl Drop for Served {
 /// One side of a connection.
 pub struct Connection {
     pub stream: TcpStream,
+    /// What was read and not asked for yet.
+    pending: Vec<u8>,
 }
 
 impl Connection {
@@ -181,28 +186,37 @@ impl Connection {
         self.send("POST", path, headers, body.to_string().as_bytes());
     }
 
-    /// Reads until this text came.
+    /// Reads until this text came, and leaves what came behind it for the next time.
     #[track_caller]
     pub fn read_until(&mut self, text: &str) -> String {
-        let mut read = Vec::new();
-        let mut buf = [0; 512];
+        let mut searched = 0;
+        let mut buf = [0; 4096];
         loop {
+            let from = searched.min(self.pending.len());
+            let found = self.pending[from..]
+                .windows(text.len())
+                .position(|window| window == text.as_bytes());
+            if let Some(at) = found {
+                let read: Vec<u8> = self.pending.drain(..from + at + text.len()).collect();
+                return String::from_utf8_lossy(&read).into_owned();
+            }
+            searched = (self.pending.len() + 1).saturating_sub(text.len());
             let n = self
                 .stream
                 .read(&mut buf)
                 .expect("the server says something");
-            read.extend(&buf[..n]);
-            let so_far = String::from_utf8_lossy(&read);
-            if so_far.contains(text) {
-                return so_far.into_owned();
-            }
-            assert!(n > 0, "{text:?} did not come: {so_far}");
+            assert!(
+                n > 0,
+                "{text:?} did not come: {}",
+                String::from_utf8_lossy(&self.pending)
+            );
+            self.pending.extend(&buf[..n]);
         }
     }
 
     /// All of the response; the server closes the connection.
     pub fn response(&mut self) -> Response {
-        let mut bytes = Vec::new();
+        let mut bytes = std::mem::take(&mut self.pending);
         // A connection that is reset has an end, too.
         let _ = self.stream.read_to_end(&mut bytes);
         Response::parse(&bytes)
