@@ -1,5 +1,6 @@
 //! The server through its door: HTTP on loopback against the scripted engine.
 
+mod agents;
 mod chat;
 mod completions;
 mod guard;
