@@ -195,7 +195,7 @@ impl Model {
             return Err(Error::EmptyPrompt);
         }
         let (input, warnings) =
-            conversation.render_input(|text| guard_control_text(tokenizer, text).into_owned());
+            conversation.render_input(|text| guard_control_text(tokenizer, text));
         Ok((self.render_guarded(&input)?, warnings))
     }
 

@@ -55,6 +55,8 @@ pub struct PrefixStats {
     pub n_stretches: usize,
     /// Bytes of the arena that they take.
     pub memory_bytes: u64,
+    /// Whether files are kept: false without a folder, or where it cannot be used or another process uses it.
+    pub uses_disk: bool,
     /// Bytes of files.
     pub disk_bytes: u64,
     /// Bytes written to files so far.
@@ -78,7 +80,7 @@ struct Folder {
     limit: u64,
     bytes: u64,
     /// One process keeps its files there at a time.
-    _lock: DirLock,
+    lock: DirLock,
 }
 
 /// See the module's description.
@@ -183,6 +185,7 @@ impl PrefixStore {
         PrefixStats {
             n_stretches: self.tree.nodes().count(),
             memory_bytes: (self.n_blocks * self.block_bytes) as u64,
+            uses_disk: self.folder.is_some(),
             disk_bytes: self.folder.as_ref().map_or(0, |folder| folder.bytes),
             ..self.stats
         }
@@ -336,7 +339,7 @@ impl Folder {
             dir: dir.to_owned(),
             limit,
             bytes: 0,
-            _lock: DirLock::try_acquire(&DirLock::path_for(dir))?,
+            lock: DirLock::try_acquire(&DirLock::path_for(dir))?,
         })
     }
 }

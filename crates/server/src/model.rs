@@ -2,6 +2,8 @@
 //!
 //! Rendering, tokens and grammars need the model's files only and run on any thread; the session lives on the worker's.
 
+mod grammar;
+
 use std::any::Any;
 
 use ouzel::{
@@ -12,6 +14,7 @@ use ouzel_tokenizer::Warning;
 
 use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
+use crate::model::grammar::{Demanded, Grammar};
 use crate::turn::{Ask, Cost, End, Outcome, Piece, TokenLogprob, Turn, Usage};
 
 /// Slots of each layer below which a model reads more than it computes.
@@ -26,6 +29,7 @@ pub struct ModelEngine {
     options: Options,
     claim: Claim,
     facts: Facts,
+    grammar: Grammar,
 }
 
 impl ModelEngine {
@@ -48,6 +52,7 @@ impl ModelEngine {
             options,
             claim,
             facts,
+            grammar: Grammar::default(),
         })
     }
 }
@@ -58,18 +63,10 @@ impl Engine for ModelEngine {
     }
 
     fn prepare(&self, turn: Turn) -> Result<Prepared, Refusal> {
-        if turn.demand.is_some() {
-            let field = turn.fields.format;
-            return Err(Refusal::invalid(field, format!("{field}: no grammar")));
-        }
         let field = turn.fields.prompt;
-        let tool_names = match &turn.ask {
-            Ask::Conversation(conversation) => conversation
-                .tools
-                .iter()
-                .map(|tool| tool.name.clone())
-                .collect(),
-            Ask::Text(_) | Ask::Ids(_) => Vec::new(),
+        let tools = match &turn.ask {
+            Ask::Conversation(conversation) => conversation.tools.as_slice(),
+            Ask::Text(_) | Ask::Ids(_) => &[],
         };
         let (prompt, warnings) = match &turn.ask {
             Ask::Conversation(conversation) => {
@@ -85,11 +82,24 @@ impl Engine for ModelEngine {
                 (Prompt { text, ids }, Vec::new())
             }
         };
+        let constraint = match &turn.demand {
+            None => None,
+            Some(demand) => {
+                let demanded = Demanded {
+                    demand,
+                    tools,
+                    parallel: turn.settings.parallel_calls,
+                    fields: turn.fields,
+                };
+                let tokenizer = self.model.tokenizer().map_err(internal)?;
+                Some(self.grammar.constraint(tokenizer, &demanded, &prompt.ids)?)
+            }
+        };
         Ok(Prepared {
             ids: prompt.ids,
+            tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
             settings: turn.settings,
-            tool_names,
-            constraint: None,
+            constraint,
             warnings: warnings.iter().map(Warning::to_string).collect(),
         })
     }
@@ -219,9 +229,10 @@ fn outcome_of(stats: Stats, has_all_calls: bool) -> Outcome {
         StopReason::Cancelled if has_all_calls => End::Stop,
         StopReason::Cancelled => End::Cancelled,
         StopReason::StopText(text) => End::StopText(text),
-        StopReason::MaxNew => End::Length,
+        // A grammar that leads nowhere cuts an answer off as a limit does.
+        StopReason::MaxNew | StopReason::NothingAllowed => End::Length,
         StopReason::ContextFull => End::ContextFull,
-        StopReason::StopId(_) | StopReason::ToolCall | StopReason::NothingAllowed => End::Stop,
+        StopReason::StopId(_) | StopReason::ToolCall => End::Stop,
     };
     Outcome {
         end,

@@ -15,6 +15,7 @@ mod warning;
 use crate::template::RenderInput;
 use serde_json::{Map, Value, json};
 
+pub(crate) use schema::{escaped, pointed};
 pub use warning::Warning;
 
 /// A conversation that asks for the model's next turn.
@@ -128,6 +129,3 @@ fn guarded(value: &Value, guard: &dyn Fn(&str) -> String) -> Value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
-
-#[cfg(test)]
-mod tests;

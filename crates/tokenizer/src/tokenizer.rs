@@ -104,6 +104,23 @@ impl Tokenizer {
         self.tables().token(id)
     }
 
+    /// What the token adds to a text, as bytes: a part of a character for a byte token, its literal for a special one. `None` beyond the
+    /// vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let text = self.token(id)?;
+        Some(match crate::image::byte_of(text) {
+            Some(byte) => vec![byte],
+            None if self.is_special(id) => text.as_bytes().to_vec(),
+            None => text.replace(SPACE, " ").into_bytes(),
+        })
+    }
+
+    /// Whether the token stands for one byte.
+    pub(crate) fn is_byte(&self, id: u32) -> bool {
+        self.token(id)
+            .is_some_and(|text| crate::image::byte_of(text).is_some())
+    }
+
     /// Whether the token is special: a control token that never comes out of typed text.
     pub fn is_special(&self, id: u32) -> bool {
         self.specials.binary_search(&id).is_ok()

@@ -72,6 +72,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("hyper-util", &["ouzel-install", "ouzel-server"]),
     ("http-body", &["ouzel-server"]),
     ("http-body-util", &["ouzel-install", "ouzel-server"]),
+    ("llguidance", &["ouzel-tokenizer"]),
     ("minijinja", &["ouzel-tokenizer"]),
     ("rustls-graviola", &["ouzel-install"]),
     ("schemars", &["ouzel-server"]),

@@ -209,6 +209,7 @@ fn what_the_engine_offers_works() {
         "tools": tools, "max_tokens": 10, "temperature": 0,
     });
     serving.ok("/v1/chat/completions", &round);
+    bound(&serving);
     // A raw text goes on as `generate --prompt` has it.
     let raw = User::with_demo()
         .run(&[
@@ -226,6 +227,68 @@ fn what_the_engine_offers_works() {
         &json!({ "prompt": "A thrush is", "max_tokens": 12, "temperature": 0 }),
     );
     assert_eq!(completion["choices"][0]["text"], raw.trim_end_matches('\n'));
+}
+
+/// Answers that have the form which was asked for, whatever the model would have liked to say.
+fn bound(serving: &Serving) {
+    let schema = json!({
+        "type": "object", "properties": { "kind": { "enum": ["bird", "fish"] } }, "required": ["kind"], "additionalProperties": false,
+    });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "kind", "strict": true, "schema": schema } });
+    let answer = serving.ok(
+        "/v1/chat/completions",
+        &chat("What is a thrush?", json!({ "response_format": format })),
+    );
+    let text = answer["choices"][0]["message"]["content"]
+        .as_str()
+        .expect("a text")
+        .to_owned();
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(
+        ["bird", "fish"].contains(&value["kind"].as_str().unwrap_or_default()),
+        "{text}"
+    );
+    let streamed_request = chat(
+        "What is a thrush?",
+        json!({ "response_format": format, "stream": true }),
+    );
+    assert_eq!(
+        streamed(
+            &serving
+                .ask("POST", "/v1/chat/completions", &streamed_request)
+                .1
+        ),
+        text
+    );
+    let tool = json!({ "type": "function", "function": { "name": "look_up", "strict": true, "parameters": schema } });
+    for choice in [
+        json!("required"),
+        json!({ "type": "function", "function": { "name": "look_up" } }),
+    ] {
+        let more = json!({ "tools": [tool], "tool_choice": choice, "parallel_tool_calls": false });
+        let answer = serving.ok("/v1/chat/completions", &chat("What is a thrush?", more));
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+        let function = &choice["message"]["tool_calls"][0]["function"];
+        assert_eq!(function["name"], "look_up");
+        let arguments: Value =
+            serde_json::from_str(function["arguments"].as_str().expect("a text")).expect("JSON");
+        assert!(
+            ["bird", "fish"].contains(&arguments["kind"].as_str().unwrap_or_default()),
+            "{answer}"
+        );
+    }
+    let unsupported = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": { "type": "object", "not": {} } } });
+    let (status, text) = serving.ask(
+        "POST",
+        "/v1/chat/completions",
+        &chat("x", json!({ "response_format": unsupported })),
+    );
+    assert_eq!(status, 400, "{text}");
+    assert!(
+        text.contains("response_format") && text.contains("not"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -14,6 +14,9 @@ use ouzel_storage::{Xxh3, xxh3_64};
 use super::Kind;
 use super::tree::Key;
 
+#[cfg(test)]
+mod tests;
+
 const MAGIC: [u8; 8] = *b"OUZELKV\0";
 const VERSION: u32 = 1;
 /// Bytes before the ids.
@@ -129,7 +132,7 @@ impl Header {
         let rows = fields.size()?..fields.size()?;
         let (row_bytes, piece_rows, n_ids) = (fields.size()?, fields.size()?, fields.size()?);
         let is_sound = rows.start < rows.end && row_bytes > 0 && piece_rows > 0;
-        if !is_sound || head_bytes(n_ids) != bytes.len() {
+        if !is_sound || n_ids > bytes.len() / 4 || head_bytes(n_ids) != bytes.len() {
             return None;
         }
         Some(Header {

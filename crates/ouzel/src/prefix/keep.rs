@@ -28,9 +28,10 @@ impl PrefixStore {
         if end == 0 || held.start > seen_from || !can_keep {
             return;
         }
-        let before = self.tree.deepest(ids);
-        let (parent, start) = (before.map(|node| node.key), before.map_or(0, Node::end));
         let key = Key::of(&self.identity, ids);
+        // The same tokens are never kept twice, in whatever stretches they are.
+        let before = self.tree.get(key).or_else(|| self.tree.deepest(ids));
+        let (parent, start) = (before.map(|node| node.key), before.map_or(0, Node::end));
         if start < end {
             self.touch(parent, start);
             let mut node = Node {
@@ -46,8 +47,9 @@ impl PrefixStore {
             node.blobs[Kind::Full as usize] = Some(blob);
             self.tree.insert(node);
         }
-        self.keep_ring(engine, key, held.start, seen_from);
+        // What the ring will lean on must not go to make room for it.
         self.touch(Some(key), end);
+        self.keep_ring(engine, key, held.start, seen_from);
     }
 
     /// Keeps the rows of sliding layers before the end of a node that its path lacks.
@@ -251,34 +253,44 @@ impl PrefixStore {
             || (node.blob(Kind::Sliding).is_none() && self.tree.children(key).next().is_none());
         let rows = node.blob(kind).expect("kept rows").rows.clone();
         let header = self.header(node, kind, rows);
-        let Some(mut blob) = self.tree.blob_mut(key, kind).take() else {
-            return false;
-        };
-        let Place::Memory(mut blocks) = blob.place else {
-            *self.tree.blob_mut(key, kind) = Some(blob);
-            return false;
+        let mut blocks = match self.tree.blob_mut(key, kind).as_mut().map(|b| &mut b.place) {
+            // The blob stays in its node meanwhile, so that the node does not go to make room for it.
+            Some(Place::Memory(blocks)) => std::mem::take(blocks),
+            _ => return false,
         };
         let is_written = self.write(&header, &mut InMemory(&mut blocks));
-        if is_written || may_go {
+        let place = if is_written || may_go {
             self.n_blocks -= blocks.len();
             self.free.append(&mut blocks);
-            blob.place = Place::Disk;
+            Place::Disk
         } else {
-            blob.place = Place::Memory(blocks);
+            Place::Memory(blocks)
+        };
+        if let Some(blob) = self.tree.blob_mut(key, kind) {
+            blob.place = place;
         }
-        if is_written || !may_go {
-            *self.tree.blob_mut(key, kind) = Some(blob);
-        } else if kind == Kind::Full {
-            self.forget(key, kind);
+        if may_go && !is_written {
+            self.drop_unwritten(key, kind);
         }
         is_written || may_go
+    }
+
+    /// Drops rows that are nowhere.
+    fn drop_unwritten(&mut self, key: Key, kind: Kind) {
+        if let Some(blob) = self.tree.blob_mut(key, kind) {
+            blob.place = Place::Memory(Vec::new());
+        }
+        self.forget(key, kind);
     }
 
     /// Drops everything.
     #[cfg(test)]
     pub(super) fn forget_all(&mut self) {
-        while let Some(key) = self.tree.nodes().next().map(|node| node.key) {
+        for key in self.tree.leaves() {
             self.forget(key, Kind::Full);
+        }
+        if self.tree.nodes().next().is_some() {
+            self.forget_all();
         }
     }
 
@@ -324,6 +336,9 @@ impl Drop for PrefixStore {
             if !self.spill(key, kind) {
                 break;
             }
+        }
+        if let Some(folder) = self.folder.take() {
+            folder.lock.release();
         }
     }
 }

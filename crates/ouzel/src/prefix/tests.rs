@@ -12,8 +12,8 @@ use ouzel_storage::{OsDisk, xxh3_64};
 use ouzel_tokenizer::Tokenizer;
 use tempfile::TempDir;
 
+use super::PrefixStore;
 use super::align::align;
-use super::{PrefixStore, file};
 use crate::PrefixOptions;
 
 const CONTEXT: usize = 160;
@@ -453,18 +453,12 @@ fn every_kind_of_damage_is_a_clean_miss_and_the_file_goes() {
                 rig.engine.reset();
                 rig.tokens.clear();
             }
-            let mut other = prompt.clone();
-            other.push(301);
-            let path = file::path(
-                &dir.path().join("kept"),
-                super::tree::Key::of(&rig.store.identity, &prompt),
-                super::Kind::Full,
-            );
             let prompt_again =
                 rig.store
                     .begin(&mut rig.engine, &mut rig.tokens, &prompt, &TOKENIZER);
             assert!(rig.tokens.is_empty(), "{what}");
-            assert!(!path.exists(), "{what}: {}", path.display());
+            // Four readers: either file may be found out first, and then the other is of no use.
+            assert!(!kept.iter().all(|path| path.exists()), "{what}");
             assert!(rig.store.stats().n_damaged > 0, "{what}");
             let (warm, _) = compute(&mut rig.engine, &prompt_again, 1);
             assert!(warm == cold, "{what}");

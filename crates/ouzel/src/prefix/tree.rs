@@ -139,14 +139,15 @@ impl Tree {
             .collect()
     }
 
-    /// The node with the most tokens, all of which `ids` begins with.
+    /// A node with many tokens, all of which `ids` begins with: of each node's children the longest that fits.
     pub fn deepest(&self, ids: &[u32]) -> Option<&Node> {
         let mut at: Option<&Node> = None;
         loop {
             let (key, start) = (at.map(|node| node.key), at.map_or(0, Node::end));
             let rest = &ids[start..];
-            let mut next = self.nodes.values().filter(|node| node.parent == key);
-            match next.find(|node| rest.starts_with(&node.ids)) {
+            let next = self.nodes.values().filter(|node| node.parent == key);
+            let next = next.filter(|node| rest.starts_with(&node.ids));
+            match next.max_by_key(|node| node.ids.len()) {
                 Some(node) => at = Some(node),
                 None => return at,
             }

@@ -18,8 +18,8 @@ const MAX_DEPTH: usize = 16;
 const MAX_NODES: usize = 8_192;
 /// Bytes of names and descriptions in all tools together. References repeat a text as often as they repeat.
 const MAX_TEXT_BYTES: usize = 4 << 20;
-/// What a text counts beyond its bytes, so that empty ones are bounded too.
-const TEXT_OVERHEAD: usize = 8;
+/// What a text counts beyond its bytes: the template's fuel is enough for some 80,000 entries of lists, this leaves it 32,000.
+const TEXT_OVERHEAD: usize = 128;
 /// Types of one value that are named, and characters of a property's name in a warning's path.
 const MAX_KINDS: usize = 8;
 const MAX_STEP_CHARS: usize = 64;

@@ -6,6 +6,9 @@ use ouzel_tokenizer::{Tokenizer, fuzz};
 fn mutated(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + random.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
         let at = random.below(bytes.len());
         match random.below(5) {
             0 => bytes[at] = random.next() as u8,
@@ -84,4 +87,25 @@ fn arbitrary_templates_do_not_panic() {
         let from = random.below(source.len());
         fuzz::template(&source[from..]);
     }
+}
+
+#[test]
+fn arbitrary_outputs_are_read_the_same_in_any_pieces() {
+    let mut random = Random::new("tool calls");
+    let call = "So: <|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:[1,{a:'x'}]}<tool_call|>call:now{} {\"name\": \"now\", \"arguments\": {\"t\": \"\\u00e9\"}}";
+    for _ in 0..5_000 {
+        fuzz::tool_calls(&noise(&mut random));
+        fuzz::tool_calls(&mutated(&mut random, call.as_bytes()));
+    }
+}
+
+#[test]
+fn arbitrary_tool_schemas_cost_no_turn() {
+    let mut random = Random::new("tool schemas");
+    let template = crate::template::template("testdata/chat-template/gemma4-chat_template.jinja");
+    let schema = "{\"type\":\"object\",\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\"},{\"$ref\":\"#/$defs/b\"}]},\"c\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"d\":{\"enum\":[1,\"x\",null]}}}}},\"required\":[\"a\"],\"$defs\":{\"b\":{\"allOf\":[{\"$ref\":\"#\"},{\"const\":3}]}}}";
+    for _ in 0..2_000 {
+        fuzz::tool_schema(&mutated(&mut random, schema.as_bytes()), &template);
+    }
+    fuzz::tool_schema(schema.as_bytes(), &template);
 }
