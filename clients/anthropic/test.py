@@ -55,7 +55,9 @@ class Messages(unittest.TestCase):
 
     def test_system_blocks_and_limits(self):
         system = [{"type": "text", "text": "You are a dictionary.", "cache_control": {"type": "ephemeral"}}]
-        short = ask(system=system, max_tokens=3, temperature=0, top_k=5, metadata={"user_id": "someone"})
+        # The SDK has no words any more for how tokens are chosen; the server still does.
+        sampling = {"temperature": 0, "top_k": 5, "top_p": 0.9}
+        short = ask(system=system, max_tokens=3, metadata={"user_id": "someone"}, extra_body=sampling)
         self.assertEqual((short.stop_reason, short.usage.output_tokens), ("max_tokens", 3))
         text = ask().content[0].text
         word = text.split()[2]
@@ -126,7 +128,7 @@ class Errors(unittest.TestCase):
 
     def test_fields(self):
         kind, name = anthropic.BadRequestError, "invalid_request_error"
-        self.assertIn("temperature", self.check(kind, 400, name, temperature=3))
+        self.assertIn("temperature", self.check(kind, 400, name, extra_body={"temperature": 3}))
         source = {"type": "base64", "media_type": "image/png", "data": "AA=="}
         image = [{"role": "user", "content": [{"type": "image", "source": source}]}]
         self.assertIn("messages[0].content[0]", self.check(kind, 400, name, messages=image))

@@ -218,6 +218,8 @@ impl Place {
             .env("PYTHONPATH", self.root.join(SHARED))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUTF8", "1")
+            // What a client's dependencies are deprecated for is not what is tested.
+            .env("PYTHONWARNINGS", "ignore")
             // LiteLLM would fetch a list of prices.
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
             .envs(served.environment());
