@@ -198,17 +198,7 @@ fn what_the_engine_offers_works() {
         !answer(&biased).starts_with(tokens[0]["token"].as_str().unwrap_or("?")),
         "{biased}"
     );
-    // Tools are shown, and their calls and results are read.
-    let tools = json!([{ "type": "function", "function": { "name": "look_up", "parameters": { "type": "object", "properties": { "word": { "type": "string" } } } } }]);
-    let round = json!({
-        "messages": [
-            { "role": "user", "content": "What is a thrush?" },
-            { "role": "assistant", "content": null, "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "look_up", "arguments": "{\"word\":\"thrush\"}" } }] },
-            { "role": "tool", "tool_call_id": "c1", "content": "a songbird" },
-        ],
-        "tools": tools, "max_tokens": 10, "temperature": 0,
-    });
-    serving.ok("/v1/chat/completions", &round);
+    tool_round(&serving);
     bound(&serving);
     // A raw text goes on as `generate --prompt` has it.
     let raw = User::with_demo()
@@ -227,6 +217,20 @@ fn what_the_engine_offers_works() {
         &json!({ "prompt": "A thrush is", "max_tokens": 12, "temperature": 0 }),
     );
     assert_eq!(completion["choices"][0]["text"], raw.trim_end_matches('\n'));
+}
+
+/// Tools are shown, and their calls and results are read.
+fn tool_round(serving: &Serving) {
+    let tools = json!([{ "type": "function", "function": { "name": "look_up", "parameters": { "type": "object", "properties": { "word": { "type": "string" } } } } }]);
+    let round = json!({
+        "messages": [
+            { "role": "user", "content": "What is a thrush?" },
+            { "role": "assistant", "content": null, "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "look_up", "arguments": "{\"word\":\"thrush\"}" } }] },
+            { "role": "tool", "tool_call_id": "c1", "content": "a songbird" },
+        ],
+        "tools": tools, "max_tokens": 10, "temperature": 0,
+    });
+    serving.ok("/v1/chat/completions", &round);
 }
 
 /// Answers that have the form which was asked for, whatever the model would have liked to say.

@@ -59,30 +59,8 @@ fn an_answer_is_one_object() {
     );
 }
 
-#[test]
-fn events_come_in_their_order() {
-    let served = Served::new();
-    let events = served.events(PATH, &request(SCRIPT, json!({ "stream": true })));
-    for (i, event) in events.iter().enumerate() {
-        let value = event.json();
-        assert_eq!(
-            value["type"].as_str(),
-            event.name.as_deref(),
-            "an event repeats its name"
-        );
-        assert_eq!(value["sequence_number"], i);
-    }
-    let events: Vec<Value> = events
-        .iter()
-        .map(|event| {
-            let mut event = steady(event.json());
-            event
-                .as_object_mut()
-                .expect("an object")
-                .remove("sequence_number");
-            event
-        })
-        .collect();
+/// The events of the script, without their numbers.
+fn expected_events() -> Vec<Value> {
     let begun = response("in_progress", json!([]), Value::Null);
     let [thought, message, call] = output();
     let empty = |item: &Value, field: &str, value: Value| {
@@ -101,7 +79,7 @@ fn events_come_in_their_order() {
     };
     let text = |text: &str| json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
     let thinking = |text: &str| json!({ "type": "reasoning_text", "text": text });
-    let expected = [
+    vec![
         json!({ "type": "response.created", "response": begun }),
         json!({ "type": "response.in_progress", "response": begun }),
         json!({ "type": "response.output_item.added", "output_index": 0, "item": empty(&thought, "content", json!([])) }),
@@ -177,7 +155,34 @@ fn events_come_in_their_order() {
         ),
         json!({ "type": "response.output_item.done", "output_index": 2, "item": call }),
         json!({ "type": "response.completed", "response": response("completed", json!(output()), usage()) }),
-    ];
+    ]
+}
+
+#[test]
+fn events_come_in_their_order() {
+    let served = Served::new();
+    let events = served.events(PATH, &request(SCRIPT, json!({ "stream": true })));
+    for (i, event) in events.iter().enumerate() {
+        let value = event.json();
+        assert_eq!(
+            value["type"].as_str(),
+            event.name.as_deref(),
+            "an event repeats its name"
+        );
+        assert_eq!(value["sequence_number"], i);
+    }
+    let events: Vec<Value> = events
+        .iter()
+        .map(|event| {
+            let mut event = steady(event.json());
+            event
+                .as_object_mut()
+                .expect("an object")
+                .remove("sequence_number");
+            event
+        })
+        .collect();
+    let expected = expected_events();
     for (actual, expected) in events.iter().zip(&expected) {
         assert_eq!(actual, expected);
     }
