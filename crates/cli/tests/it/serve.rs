@@ -200,7 +200,11 @@ fn what_the_engine_offers_works() {
     );
     tool_round(&serving);
     bound(&serving);
-    // A raw text goes on as `generate --prompt` has it.
+    raw_text(&serving);
+}
+
+/// A raw text goes on as `generate --prompt` has it.
+fn raw_text(serving: &Serving) {
     let raw = User::with_demo()
         .run(&[
             "generate",

@@ -4,7 +4,7 @@ mod events;
 mod input;
 mod object;
 
-use ouzel_tokenizer::{ChatMessage, Conversation, Tool};
+use ouzel_tokenizer::{Conversation, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -157,12 +157,7 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
         }),
     };
     let thinking = thinks("reasoning.effort", effort.as_deref())?.unwrap_or(false);
-    let mut messages: Vec<ChatMessage> = request
-        .instructions
-        .into_iter()
-        .map(ChatMessage::System)
-        .collect();
-    messages.extend(input::messages(request.input)?);
+    let messages = input::messages(request.instructions, request.input)?;
     Ok(Asked {
         model: request.model,
         turn: Turn {
