@@ -6,7 +6,7 @@ use std::process::Child;
 
 use serde_json::{Value, json};
 
-use crate::tool::{Run, User};
+use crate::tool::{Run, User, repository};
 
 /// The program, until it is dropped.
 struct Serving {
@@ -297,6 +297,31 @@ fn bound(serving: &Serving) {
         text.contains("response_format") && text.contains("not"),
         "{text}"
     );
+}
+
+#[test]
+fn the_examples_of_the_documentation_work() {
+    let page = std::fs::read_to_string(repository("docs/server.md")).expect("the page");
+    let serving = Serving::new(&[]);
+    let mut n_examples = 0;
+    for example in page.split("\ncurl ").skip(1) {
+        let path = example
+            .split("localhost:8080")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .expect("an address");
+        let body = example
+            .split("-d '")
+            .nth(1)
+            .and_then(|rest| rest.split('\'').next())
+            .expect("a body");
+        let body: Value =
+            serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        let (status, text) = serving.ask("POST", path, &body);
+        assert_eq!(status, 200, "{path}: {text}");
+        n_examples += 1;
+    }
+    assert_eq!(n_examples, 4);
 }
 
 #[test]
