@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use crate::error::Refusal;
-use crate::turn::Outcome;
+use crate::turn::{End, Usage};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -38,11 +37,23 @@ pub enum Record<'a> {
         waited: Duration,
         /// Time with the model.
         took: Duration,
-        /// How it ended. Of a refusal only the code may be shown.
-        result: &'a Result<Outcome, Refusal>,
+        /// How it ended: a word of [`ended`], or the code of a refusal.
+        end: &'static str,
+        /// What it took, where it was not refused.
+        usage: Option<Usage>,
     },
     /// The server takes no more requests and ends when those that it has are answered.
     Draining,
+}
+
+/// The end of an answer in a word.
+pub fn ended(end: &End) -> &'static str {
+    match end {
+        End::Stop | End::StopText(_) => "ended",
+        End::Length => "cut off by its limit",
+        End::ContextFull => "cut off by the context",
+        End::Cancelled => "cancelled",
+    }
 }
 
 /// Where records go.

@@ -77,7 +77,12 @@ impl Metrics {
     /// The text that Prometheus reads.
     pub fn text(&self, waiting: usize, is_answering: bool, memory_bytes: u64) -> String {
         let mut page = Page(String::new());
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+        self.gauges(&mut page, waiting, is_answering, memory_bytes);
+        self.counters(&mut page);
+        page.0
+    }
+
+    fn gauges(&self, page: &mut Page, waiting: usize, is_answering: bool, memory_bytes: u64) {
         page.gauge(
             "queue_waiting",
             "Turns that wait for the model.",
@@ -112,8 +117,12 @@ impl Metrics {
         page.gauge(
             "peak_memory_bytes",
             "The most that the process ever had resident.",
-            read(&self.peak_memory),
+            self.peak_memory.load(Ordering::Relaxed) as f64,
         );
+    }
+
+    fn counters(&self, page: &mut Page) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
         page.family(
             "requests_total",
             "Requests by the class of their status.",
@@ -165,7 +174,6 @@ impl Metrics {
         }
         page.family("read_bytes_total", "Bytes of experts read.", "counter");
         page.sample("read_bytes_total", "", read(&self.bytes_read));
-        page.0
     }
 }
 

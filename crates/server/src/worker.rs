@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::{Engine, Loaded, Step};
 use crate::error::Refusal;
-use crate::log::{Log, Record};
+use crate::log::{Log, Record, ended};
 use crate::metrics::Metrics;
 use crate::queue::{Job, Next, Queue};
 use crate::ticket::Event;
@@ -174,7 +174,11 @@ impl<'w> Telling<'w> {
             id: self.id,
             waited: self.waited,
             took: self.began.elapsed(),
-            result: &result,
+            end: match &result {
+                Ok(outcome) => ended(&outcome.end),
+                Err(refusal) => refusal.code(),
+            },
+            usage: result.as_ref().ok().map(|outcome| outcome.usage),
         });
         // Its client may be gone.
         let _ = self.events.send(Event::Ended(result));

@@ -7,7 +7,7 @@ use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
 use ouzel_server::model::{MIN_SLOTS_A_LAYER, ModelEngine};
-use ouzel_server::turn::{End, Outcome};
+use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{ServerOptions, Stop, serve};
 
@@ -171,18 +171,14 @@ fn line(record: &Record<'_>) -> Option<String> {
             id,
             waited,
             took,
-            result,
-        } => {
-            let times = format!(
-                "waited {:.1} s, took {:.1} s",
-                waited.as_secs_f64(),
-                took.as_secs_f64()
-            );
-            Some(match result {
-                Ok(outcome) => format!("turn {id}: {}; {times}", tokens(outcome)),
-                Err(refusal) => format!("turn {id}: {}; {times}", refusal.code()),
-            })
-        }
+            end,
+            usage,
+        } => Some(format!(
+            "turn {id}: {}{end}; waited {:.1} s, took {:.1} s",
+            usage.as_ref().map_or(String::new(), tokens),
+            waited.as_secs_f64(),
+            took.as_secs_f64()
+        )),
         Record::Request {
             method,
             route,
@@ -193,16 +189,9 @@ fn line(record: &Record<'_>) -> Option<String> {
     }
 }
 
-fn tokens(outcome: &Outcome) -> String {
-    let usage = &outcome.usage;
-    let end = match outcome.end {
-        End::Stop | End::StopText(_) => "ended",
-        End::Length => "cut off by its limit",
-        End::ContextFull => "cut off by the context",
-        End::Cancelled => "cancelled",
-    };
+fn tokens(usage: &Usage) -> String {
     format!(
-        "{} prompt tokens ({} held from before), {} new, {end}",
+        "{} prompt tokens ({} held from before), {} new, ",
         usage.prompt, usage.cached, usage.new
     )
 }

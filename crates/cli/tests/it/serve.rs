@@ -6,7 +6,7 @@ use std::process::Child;
 
 use serde_json::{Value, json};
 
-use crate::tool::{Run, User};
+use crate::tool::{Run, User, repository};
 
 /// The program, until it is dropped.
 struct Serving {
@@ -198,19 +198,13 @@ fn what_the_engine_offers_works() {
         !answer(&biased).starts_with(tokens[0]["token"].as_str().unwrap_or("?")),
         "{biased}"
     );
-    // Tools are shown, and their calls and results are read.
-    let tools = json!([{ "type": "function", "function": { "name": "look_up", "parameters": { "type": "object", "properties": { "word": { "type": "string" } } } } }]);
-    let round = json!({
-        "messages": [
-            { "role": "user", "content": "What is a thrush?" },
-            { "role": "assistant", "content": null, "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "look_up", "arguments": "{\"word\":\"thrush\"}" } }] },
-            { "role": "tool", "tool_call_id": "c1", "content": "a songbird" },
-        ],
-        "tools": tools, "max_tokens": 10, "temperature": 0,
-    });
-    serving.ok("/v1/chat/completions", &round);
+    tool_round(&serving);
     bound(&serving);
-    // A raw text goes on as `generate --prompt` has it.
+    raw_text(&serving);
+}
+
+/// A raw text goes on as `generate --prompt` has it.
+fn raw_text(serving: &Serving) {
     let raw = User::with_demo()
         .run(&[
             "generate",
@@ -227,6 +221,20 @@ fn what_the_engine_offers_works() {
         &json!({ "prompt": "A thrush is", "max_tokens": 12, "temperature": 0 }),
     );
     assert_eq!(completion["choices"][0]["text"], raw.trim_end_matches('\n'));
+}
+
+/// Tools are shown, and their calls and results are read.
+fn tool_round(serving: &Serving) {
+    let tools = json!([{ "type": "function", "function": { "name": "look_up", "parameters": { "type": "object", "properties": { "word": { "type": "string" } } } } }]);
+    let round = json!({
+        "messages": [
+            { "role": "user", "content": "What is a thrush?" },
+            { "role": "assistant", "content": null, "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "look_up", "arguments": "{\"word\":\"thrush\"}" } }] },
+            { "role": "tool", "tool_call_id": "c1", "content": "a songbird" },
+        ],
+        "tools": tools, "max_tokens": 10, "temperature": 0,
+    });
+    serving.ok("/v1/chat/completions", &round);
 }
 
 /// Answers that have the form which was asked for, whatever the model would have liked to say.
@@ -289,6 +297,31 @@ fn bound(serving: &Serving) {
         text.contains("response_format") && text.contains("not"),
         "{text}"
     );
+}
+
+#[test]
+fn the_examples_of_the_documentation_work() {
+    let page = std::fs::read_to_string(repository("docs/server.md")).expect("the page");
+    let serving = Serving::new(&[]);
+    let mut n_examples = 0;
+    for example in page.split("\ncurl ").skip(1) {
+        let path = example
+            .split("localhost:8080")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .expect("an address");
+        let body = example
+            .split("-d '")
+            .nth(1)
+            .and_then(|rest| rest.split('\'').next())
+            .expect("a body");
+        let body: Value =
+            serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        let (status, text) = serving.ask("POST", path, &body);
+        assert_eq!(status, 200, "{path}: {text}");
+        n_examples += 1;
+    }
+    assert_eq!(n_examples, 4);
 }
 
 #[test]

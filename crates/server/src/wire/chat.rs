@@ -193,19 +193,7 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
             format!("modalities has {other:?}; this server honours text"),
         ));
     }
-    let top = checks::number(
-        "top_logprobs",
-        request.top_logprobs,
-        0..=MAX_TOP_LOGPROBS,
-        0,
-    )?;
-    let wants_logprobs = request.logprobs.unwrap_or(false);
-    if top > 0 && !wants_logprobs {
-        return Err(Refusal::invalid(
-            "top_logprobs",
-            "top_logprobs needs logprobs to be true",
-        ));
-    }
+    let logprobs = logprobs(request.logprobs, request.top_logprobs)?;
     let sampling = Sampling {
         temperature: request.temperature,
         top_p: request.top_p,
@@ -229,7 +217,7 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
         sampler: sampling.check(defaults)?,
         stop: checks::stops("stop", request.stop)?,
         logit_bias: logit_bias(request.logit_bias)?,
-        logprobs: wants_logprobs.then_some(top),
+        logprobs,
         parallel_calls: request.parallel_tool_calls.unwrap_or(true),
     };
     let conversation = Conversation {
@@ -258,9 +246,22 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
         stream,
         reply: Box::new(ChatReply {
             include_usage,
-            wants_logprobs,
+            wants_logprobs: logprobs.is_some(),
         }),
     })
+}
+
+/// How many alternatives are wanted, where log probabilities are.
+fn logprobs(wanted: Option<bool>, top: Option<u8>) -> Result<Option<u8>, Refusal> {
+    let top = checks::number("top_logprobs", top, 0..=MAX_TOP_LOGPROBS, 0)?;
+    match wanted {
+        Some(true) => Ok(Some(top)),
+        _ if top > 0 => Err(Refusal::invalid(
+            "top_logprobs",
+            "top_logprobs needs logprobs to be true",
+        )),
+        _ => Ok(None),
+    }
 }
 
 fn tools(tools: Vec<ChatTool>) -> Result<Vec<Tool>, Refusal> {

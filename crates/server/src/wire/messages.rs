@@ -2,6 +2,7 @@
 
 mod reply;
 
+use ouzel::SamplerOptions;
 use ouzel_tokenizer::{ChatMessage, Conversation, Tool, ToolCall, ToolContent};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -178,20 +179,8 @@ pub fn parse_to_count(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusa
 }
 
 fn read(request: MessagesRequest, defaults: &Defaults) -> Result<Asked, Refusal> {
-    let has_servers = request
-        .mcp_servers
-        .is_some_and(|servers| !servers.is_empty());
-    for (field, is_there) in [
-        ("container", request.container.is_some()),
-        ("mcp_servers", has_servers),
-    ] {
-        if is_there {
-            return Err(Refusal::invalid(
-                field,
-                format!("{field}: this server runs no tools; leave it out"),
-            ));
-        }
-    }
+    check_runs_nothing(&request)?;
+    let sampler = sampler(&request, defaults)?;
     let choice = request.tool_choice;
     let one_call = choice
         .as_ref()
@@ -213,15 +202,6 @@ fn read(request: MessagesRequest, defaults: &Defaults) -> Result<Asked, Refusal>
         of_format,
         !tools.is_empty(),
     )?;
-    let mut sampler = defaults.sampler.clone();
-    sampler.temperature = number(
-        "temperature",
-        request.temperature,
-        0.0..=1.0,
-        sampler.temperature,
-    )?;
-    sampler.top_p = positive("top_p", request.top_p, 1.0, sampler.top_p)?;
-    sampler.top_k = request.top_k.unwrap_or(sampler.top_k);
     let settings = Settings {
         max_new: max_new("max_tokens", request.max_tokens)?,
         sampler,
@@ -251,6 +231,38 @@ fn read(request: MessagesRequest, defaults: &Defaults) -> Result<Asked, Refusal>
         stream: request.stream.unwrap_or(false),
         reply: Box::new(MessageReply),
     })
+}
+
+/// This API asks for less of a sampler than others.
+fn sampler(request: &MessagesRequest, defaults: &Defaults) -> Result<SamplerOptions, Refusal> {
+    let base = &defaults.sampler;
+    Ok(SamplerOptions {
+        temperature: number(
+            "temperature",
+            request.temperature,
+            0.0..=1.0,
+            base.temperature,
+        )?,
+        top_p: positive("top_p", request.top_p, 1.0, base.top_p)?,
+        top_k: request.top_k.unwrap_or(base.top_k),
+        ..base.clone()
+    })
+}
+
+fn check_runs_nothing(request: &MessagesRequest) -> Result<(), Refusal> {
+    let has_servers = request.mcp_servers.iter().flatten().next().is_some();
+    for (field, is_there) in [
+        ("container", request.container.is_some()),
+        ("mcp_servers", has_servers),
+    ] {
+        if is_there {
+            return Err(Refusal::invalid(
+                field,
+                format!("{field}: this server runs no tools; leave it out"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn does_think(thinking: Option<Thinking>) -> Result<bool, Refusal> {

@@ -43,81 +43,66 @@ pub fn description(needs_key: bool) -> Value {
     description
 }
 
-type Door = (&'static str, &'static str, &'static str, Option<Value>);
+/// Address, method, what it is for.
+const DOORS: &[(&str, &str, &str)] = &[
+    (
+        "/health",
+        "get",
+        "Whether the server is alive. Needs no key.",
+    ),
+    ("/metrics", "get", "Counts as Prometheus reads them."),
+    ("/openapi.json", "get", "This description."),
+    ("/v1/models", "get", "The model."),
+    ("/v1/models/{id}", "get", "The model by one of its names."),
+    (
+        "/v1/chat/completions",
+        "post",
+        "The next turn of a conversation; JSON or server-sent events.",
+    ),
+    (
+        "/v1/completions",
+        "post",
+        "How a text goes on; JSON or server-sent events.",
+    ),
+    (
+        "/v1/responses",
+        "post",
+        "The next turn of a conversation, stateless; JSON or server-sent events.",
+    ),
+    (
+        "/v1/messages",
+        "post",
+        "The next turn of a conversation as Anthropic's API has it; JSON or server-sent events.",
+    ),
+    (
+        "/v1/messages/count_tokens",
+        "post",
+        "The tokens of a prompt.",
+    ),
+    ("/v1/embeddings", "post", "Not supported: 501."),
+    ("/tokenize", "post", "Text to token ids."),
+    ("/detokenize", "post", "Token ids to text."),
+    ("/load", "post", "Loads the model; 409 while it answers."),
+    (
+        "/unload",
+        "post",
+        "Gives the model's memory back until it is needed again; 409 while it answers.",
+    ),
+];
 
-fn doors(generator: &mut SchemaGenerator) -> Vec<Door> {
-    vec![
-        (
-            "/health",
-            "get",
-            "Whether the server is alive. Needs no key.",
-            None,
-        ),
-        ("/metrics", "get", "Counts as Prometheus reads them.", None),
-        ("/openapi.json", "get", "This description.", None),
-        ("/v1/models", "get", "The model.", None),
-        (
-            "/v1/models/{id}",
-            "get",
-            "The model by one of its names.",
-            None,
-        ),
-        (
-            "/v1/chat/completions",
-            "post",
-            "The next turn of a conversation; JSON or server-sent events.",
-            schema::<chat::ChatRequest>(generator),
-        ),
-        (
-            "/v1/completions",
-            "post",
-            "How a text goes on; JSON or server-sent events.",
-            schema::<completions::CompletionRequest>(generator),
-        ),
-        (
-            "/v1/responses",
-            "post",
-            "The next turn of a conversation, stateless; JSON or server-sent events.",
-            schema::<responses::ResponsesRequest>(generator),
-        ),
-        (
-            "/v1/messages",
-            "post",
-            "The next turn of a conversation as Anthropic's API has it; JSON or server-sent events.",
-            schema::<messages::MessagesRequest>(generator),
-        ),
-        (
-            "/v1/messages/count_tokens",
-            "post",
-            "The tokens of a prompt.",
-            schema::<messages::MessagesRequest>(generator),
-        ),
-        ("/v1/embeddings", "post", "Not supported: 501.", None),
-        (
-            "/tokenize",
-            "post",
-            "Text to token ids.",
-            schema::<tokens::TokenizeRequest>(generator),
-        ),
-        (
-            "/detokenize",
-            "post",
-            "Token ids to text.",
-            schema::<tokens::DetokenizeRequest>(generator),
-        ),
-        (
-            "/load",
-            "post",
-            "Loads the model; 409 while it answers.",
-            None,
-        ),
-        (
-            "/unload",
-            "post",
-            "Gives the model's memory back until it is needed again; 409 while it answers.",
-            None,
-        ),
-    ]
+/// The schema of a door's request.
+fn request(path: &str, generator: &mut SchemaGenerator) -> Option<Value> {
+    match path {
+        "/v1/chat/completions" => schema::<chat::ChatRequest>(generator),
+        "/v1/completions" => schema::<completions::CompletionRequest>(generator),
+        "/v1/responses" => schema::<responses::ResponsesRequest>(generator),
+        "/v1/messages" | "/v1/messages/count_tokens" => {
+            schema::<messages::MessagesRequest>(generator)
+        }
+        "/tokenize" => schema::<tokens::TokenizeRequest>(generator),
+        "/detokenize" => schema::<tokens::DetokenizeRequest>(generator),
+        _ => None,
+    }
 }
 
 fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Option<Value> {

@@ -4,7 +4,7 @@ mod events;
 mod input;
 mod object;
 
-use ouzel_tokenizer::{ChatMessage, Conversation, Tool};
+use ouzel_tokenizer::{Conversation, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -122,19 +122,7 @@ pub struct Reasoning {
 pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
     let request: ResponsesRequest = body::parse(bytes)?;
     check_stateless(&request)?;
-    let top = checks::number(
-        "top_logprobs",
-        request.top_logprobs,
-        0..=MAX_TOP_LOGPROBS,
-        0,
-    )?;
-    let wants_logprobs = includes_logprobs(request.include.as_deref().unwrap_or_default())?;
-    if top > 0 && !wants_logprobs {
-        return Err(Refusal::invalid(
-            "top_logprobs",
-            format!("top_logprobs needs {INCLUDE_LOGPROBS} in include"),
-        ));
-    }
+    let logprobs = logprobs(request.include.as_deref(), request.top_logprobs)?;
     let sampler = Sampling {
         temperature: request.temperature,
         top_p: request.top_p,
@@ -164,17 +152,12 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
             "tool_choice": request.tool_choice.unwrap_or_else(|| json!("auto")),
             "tools": request.tools.unwrap_or_default(),
             "top_p": sampler.top_p,
-            "top_logprobs": top,
+            "top_logprobs": logprobs.unwrap_or(0),
             "truncation": "disabled",
         }),
     };
     let thinking = thinks("reasoning.effort", effort.as_deref())?.unwrap_or(false);
-    let mut messages: Vec<ChatMessage> = request
-        .instructions
-        .into_iter()
-        .map(ChatMessage::System)
-        .collect();
-    messages.extend(input::messages(request.input)?);
+    let messages = input::messages(request.instructions, request.input)?;
     Ok(Asked {
         model: request.model,
         turn: Turn {
@@ -188,7 +171,7 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
                 sampler,
                 stop: Vec::new(),
                 logit_bias: Vec::new(),
-                logprobs: wants_logprobs.then_some(top),
+                logprobs,
                 parallel_calls,
             },
             demand,
@@ -231,7 +214,9 @@ fn check_stateless(request: &ResponsesRequest) -> Result<(), Refusal> {
     only("truncation", request.truncation.as_deref(), &["disabled"])
 }
 
-fn includes_logprobs(include: &[String]) -> Result<bool, Refusal> {
+/// How many alternatives are wanted, where log probabilities are.
+fn logprobs(include: Option<&[String]>, top: Option<u8>) -> Result<Option<u8>, Refusal> {
+    let include = include.unwrap_or_default();
     let known = |entry: &&String| [INCLUDE_LOGPROBS, INCLUDE_REASONING].contains(&entry.as_str());
     if let Some(other) = include.iter().find(|entry| !known(entry)) {
         return Err(Refusal::invalid(
@@ -241,7 +226,17 @@ fn includes_logprobs(include: &[String]) -> Result<bool, Refusal> {
             ),
         ));
     }
-    Ok(include.iter().any(|entry| entry == INCLUDE_LOGPROBS))
+    let top = checks::number("top_logprobs", top, 0..=MAX_TOP_LOGPROBS, 0)?;
+    if include.iter().any(|entry| entry == INCLUDE_LOGPROBS) {
+        return Ok(Some(top));
+    }
+    if top > 0 {
+        return Err(Refusal::invalid(
+            "top_logprobs",
+            format!("top_logprobs needs {INCLUDE_LOGPROBS} in include"),
+        ));
+    }
+    Ok(None)
 }
 
 /// Functions are flat here. What a server would run itself is never called: Codex offers such tools beside its own, whatever the model.

@@ -73,14 +73,19 @@ fn two_hundred_clients() {
     // The one that asks.
     served.await_metric("ouzel_connections", 1.0);
     let late = resident_bytes();
+    report(&served, &seen, began.elapsed(), early.zip(late));
+}
+
+/// Shows and checks what clients saw, and what the process had resident early and late.
+fn report(served: &Served, seen: &Seen, took: Duration, resident: Option<(u64, u64)>) {
     let ends = seen.ends.lock().expect("no client panicked");
     let n_requests = seen.n_requests.load(Ordering::Relaxed);
-    let took = began.elapsed().as_secs_f64();
+    let took = took.as_secs_f64();
     println!(
         "{n_requests} requests in {took:.1} s, {:.0} a second: {ends:?}",
         n_requests as f64 / took
     );
-    if let (Some(early), Some(late)) = (early, late) {
+    if let Some((early, late)) = resident {
         println!(
             "resident: {} KiB after a third, {} KiB at the end",
             early >> 10,

@@ -164,101 +164,63 @@ fn who_pays_does_not_change_the_prompt() {
     assert_eq!(count("1"), served.ok("/v1/messages/count_tokens", &plain));
 }
 
+/// The refusal in Anthropic's envelope.
+#[track_caller]
+fn refused(served: &Served, body: Value, status: u16, kind: &str, says: &str) {
+    let response = served.post(PATH, &body);
+    assert_eq!(response.status, status, "{}", response.text());
+    let error = response.json();
+    assert_eq!(
+        (&error["type"], &error["error"]["type"]),
+        (&json!("error"), &json!(kind)),
+        "{error}"
+    );
+    let message = error["error"]["message"].as_str().expect("a message");
+    assert!(message.contains(says), "{says}: {message}");
+}
+
+#[test]
+fn a_field_that_cannot_be_honoured_is_named() {
+    let served = Served::new();
+    let image = json!([{ "role": "user", "content": [{ "type": "image", "source": {} }] }]);
+    let search = json!([{ "type": "web_search_20250305", "name": "web_search" }]);
+    for (field, value, says) in [
+        ("temperature", json!(1.5), "temperature"),
+        ("wings", json!(1), "wings"),
+        ("mcp_servers", json!([{}]), "mcp_servers"),
+        ("container", json!("c"), "container"),
+        ("thinking", json!({ "type": "deep" }), "thinking.type"),
+        ("tools", search, "tools[0].type"),
+        (
+            "tool_choice",
+            json!({ "type": "tool", "name": "y" }),
+            "tool_choice",
+        ),
+        ("messages", json!([]), "messages"),
+        (
+            "messages",
+            json!([{ "role": "assistant", "content": "x" }]),
+            "messages",
+        ),
+        ("messages", image, "messages[0].content[0]"),
+        ("max_tokens", Value::Null, "max_tokens"),
+    ] {
+        let body = message("x", json!({ field: value }));
+        refused(&served, body, 400, "invalid_request_error", says);
+    }
+}
+
 #[test]
 fn errors_have_their_own_envelope() {
     let served = Served::new();
-    let check = |body: Value, status: u16, kind: &str, says: &str| {
-        let response = served.post(PATH, &body);
-        assert_eq!(response.status, status, "{}", response.text());
-        let error = response.json();
-        assert_eq!(
-            (&error["type"], &error["error"]["type"]),
-            (&json!("error"), &json!(kind)),
-            "{error}"
-        );
-        let message = error["error"]["message"].as_str().expect("a message");
-        assert!(message.contains(says), "{says}: {message}");
-    };
-    let invalid = "invalid_request_error";
-    check(
-        json!({ "messages": [{ "role": "user", "content": "x" }] }),
-        400,
-        invalid,
-        "max_tokens",
-    );
-    check(
+    refused(
+        &served,
         message("x", json!({ "model": "claude" })),
         404,
         "not_found_error",
         "claude",
     );
-    check(
-        message("x", json!({ "temperature": 1.5 })),
-        400,
-        invalid,
-        "temperature",
-    );
-    check(message("x", json!({ "wings": 1 })), 400, invalid, "wings");
-    check(
-        message("x", json!({ "mcp_servers": [{}] })),
-        400,
-        invalid,
-        "mcp_servers",
-    );
-    check(
-        message("x", json!({ "container": "c" })),
-        400,
-        invalid,
-        "container",
-    );
-    check(
-        message("x", json!({ "thinking": { "type": "deep" } })),
-        400,
-        invalid,
-        "thinking.type",
-    );
-    check(
-        message(
-            "x",
-            json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }),
-        ),
-        400,
-        invalid,
-        "tools[0].type",
-    );
-    check(
-        message(
-            "x",
-            json!({ "tool_choice": { "type": "tool", "name": "y" } }),
-        ),
-        400,
-        invalid,
-        "tool_choice",
-    );
-    check(
-        message("x", json!({ "messages": [] })),
-        400,
-        invalid,
-        "messages",
-    );
-    check(
-        message(
-            "x",
-            json!({ "messages": [{ "role": "assistant", "content": "x" }] }),
-        ),
-        400,
-        invalid,
-        "messages",
-    );
-    let image = json!([{ "role": "user", "content": [{ "type": "image", "source": {} }] }]);
-    check(
-        message("x", json!({ "messages": image })),
-        400,
-        invalid,
-        "messages[0].content[0]",
-    );
-    check(message("fail x", json!({})), 500, "api_error", "x");
-
+    refused(&served, message("fail x", json!({})), 500, "api_error", "x");
     let events = served.events(
         PATH,
         &message("say one\nfail badly", json!({ "stream": true })),

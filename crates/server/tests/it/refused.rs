@@ -7,11 +7,9 @@ use ouzel_server::script::Script;
 
 const PATH: &str = "/v1/chat/completions";
 
-#[test]
-fn a_field_that_cannot_be_honoured_is_named() {
-    let served = Served::new();
-    let function = |function: Value| json!([{ "type": "function", "function": function }]);
-    let cases: Vec<(&str, Value, &str)> = vec![
+/// Numbers and words beside the conversation: field, value, what is named.
+fn sampling() -> Vec<(&'static str, Value, &'static str)> {
+    vec![
         ("n", json!(2), "n"),
         ("temperature", json!(2.1), "temperature"),
         ("temperature", json!("hot"), "temperature"),
@@ -42,6 +40,13 @@ fn a_field_that_cannot_be_honoured_is_named() {
             "stream_options.wings",
         ),
         ("tools", json!([{ "type": "web_search" }]), "tools[0].type"),
+    ]
+}
+
+/// Tools and formats.
+fn offers() -> Vec<(&'static str, Value, &'static str)> {
+    let function = |function: Value| json!([{ "type": "function", "function": function }]);
+    vec![
         (
             "tools",
             json!([{ "type": "function" }]),
@@ -94,6 +99,12 @@ fn a_field_that_cannot_be_honoured_is_named() {
         ("web_search_options", json!({}), "web_search_options"),
         ("verbosity", json!("low"), "verbosity"),
         ("wings", json!(2), "wings"),
+    ]
+}
+
+/// Messages.
+fn conversations() -> Vec<(&'static str, Value, &'static str)> {
+    vec![
         ("messages", json!([]), "messages"),
         ("messages", json!("hello"), "messages"),
         (
@@ -152,7 +163,13 @@ fn a_field_that_cannot_be_honoured_is_named() {
             json!([{ "role": "assistant", "audio": { "id": "1" } }, { "role": "user", "content": "x" }]),
             "messages[0].audio",
         ),
-    ];
+    ]
+}
+
+#[test]
+fn a_field_that_cannot_be_honoured_is_named() {
+    let served = Served::new();
+    let cases = [sampling(), offers(), conversations()].concat();
     for (field, value, param) in cases {
         let mut request = chat("say x", json!({}));
         request[field] = value.clone();
@@ -170,7 +187,7 @@ fn a_field_that_cannot_be_honoured_is_named() {
         assert_eq!(response.header("x-should-retry"), Some("false"));
         response.refused(400, Some(param), "invalid_value");
     }
-    let tools = function(json!({ "name": "x" }));
+    let tools = json!([{ "type": "function", "function": { "name": "x" } }]);
     let both = json!({ "tools": tools, "response_format": { "type": "json_object" } });
     served
         .post(PATH, &chat("x", both))

@@ -59,6 +59,118 @@ fn an_answer_is_one_object() {
     );
 }
 
+/// An event about an item, or about a part of it.
+fn of(kind: &str, item: &Value, index: usize, more: Value) -> Value {
+    let mut event = json!({ "type": kind, "output_index": index });
+    if !kind.starts_with("response.output_item") {
+        event["item_id"] = item["id"].clone();
+    }
+    event
+        .as_object_mut()
+        .expect("an object")
+        .extend(more.as_object().expect("an object").clone());
+    event
+}
+
+/// The events of an item: it is added, what is between, it is done.
+fn item_events(
+    item: &Value,
+    index: usize,
+    field: &str,
+    empty: Value,
+    between: &[(&str, Value)],
+) -> Vec<Value> {
+    let mut begun = item.clone();
+    begun["status"] = json!("in_progress");
+    begun[field] = empty;
+    let mut events = vec![of(
+        "response.output_item.added",
+        item,
+        index,
+        json!({ "item": begun }),
+    )];
+    events.extend(
+        between
+            .iter()
+            .map(|(kind, more)| of(&format!("response.{kind}"), item, index, more.clone())),
+    );
+    events.push(of(
+        "response.output_item.done",
+        item,
+        index,
+        json!({ "item": item }),
+    ));
+    events
+}
+
+/// The events of the script, without their numbers.
+fn expected_events() -> Vec<Value> {
+    let begun = response("in_progress", json!([]), Value::Null);
+    let [thought, message, call] = output();
+    let text = |text: &str| json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
+    let thinking = |text: &str| json!({ "type": "reasoning_text", "text": text });
+    let of_thought = [
+        (
+            "content_part.added",
+            json!({ "content_index": 0, "part": thinking("") }),
+        ),
+        (
+            "reasoning_text.delta",
+            json!({ "content_index": 0, "delta": "hm" }),
+        ),
+        (
+            "reasoning_text.done",
+            json!({ "content_index": 0, "text": "hm" }),
+        ),
+        (
+            "content_part.done",
+            json!({ "content_index": 0, "part": thinking("hm") }),
+        ),
+    ];
+    let of_message = [
+        (
+            "content_part.added",
+            json!({ "content_index": 0, "part": text("") }),
+        ),
+        (
+            "output_text.delta",
+            json!({ "content_index": 0, "delta": "one ", "logprobs": [] }),
+        ),
+        (
+            "output_text.delta",
+            json!({ "content_index": 0, "delta": "two", "logprobs": [] }),
+        ),
+        (
+            "output_text.done",
+            json!({ "content_index": 0, "text": "one two", "logprobs": [] }),
+        ),
+        (
+            "content_part.done",
+            json!({ "content_index": 0, "part": text("one two") }),
+        ),
+    ];
+    let of_call = [
+        (
+            "function_call_arguments.delta",
+            json!({ "delta": "{\"at\":1}" }),
+        ),
+        (
+            "function_call_arguments.done",
+            json!({ "arguments": "{\"at\":1}", "name": "look" }),
+        ),
+    ];
+    let mut events = vec![
+        json!({ "type": "response.created", "response": begun }),
+        json!({ "type": "response.in_progress", "response": begun }),
+    ];
+    events.extend(item_events(&thought, 0, "content", json!([]), &of_thought));
+    events.extend(item_events(&message, 1, "content", json!([]), &of_message));
+    events.extend(item_events(&call, 2, "arguments", json!(""), &of_call));
+    let whole = response("completed", json!(output()), usage());
+    events.push(json!({ "type": "response.completed", "response": whole }));
+    events
+}
+
 #[test]
 fn events_come_in_their_order() {
     let served = Served::new();
@@ -83,101 +195,7 @@ fn events_come_in_their_order() {
             event
         })
         .collect();
-    let begun = response("in_progress", json!([]), Value::Null);
-    let [thought, message, call] = output();
-    let empty = |item: &Value, field: &str, value: Value| {
-        let mut item = item.clone();
-        item["status"] = json!("in_progress");
-        item[field] = value;
-        item
-    };
-    let of = |kind: &str, item: &Value, index: usize, more: Value| {
-        let mut event = json!({ "type": kind, "item_id": item["id"], "output_index": index });
-        event
-            .as_object_mut()
-            .expect("an object")
-            .extend(more.as_object().expect("an object").clone());
-        event
-    };
-    let text = |text: &str| json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
-    let thinking = |text: &str| json!({ "type": "reasoning_text", "text": text });
-    let expected = [
-        json!({ "type": "response.created", "response": begun }),
-        json!({ "type": "response.in_progress", "response": begun }),
-        json!({ "type": "response.output_item.added", "output_index": 0, "item": empty(&thought, "content", json!([])) }),
-        of(
-            "response.content_part.added",
-            &thought,
-            0,
-            json!({ "content_index": 0, "part": thinking("") }),
-        ),
-        of(
-            "response.reasoning_text.delta",
-            &thought,
-            0,
-            json!({ "content_index": 0, "delta": "hm" }),
-        ),
-        of(
-            "response.reasoning_text.done",
-            &thought,
-            0,
-            json!({ "content_index": 0, "text": "hm" }),
-        ),
-        of(
-            "response.content_part.done",
-            &thought,
-            0,
-            json!({ "content_index": 0, "part": thinking("hm") }),
-        ),
-        json!({ "type": "response.output_item.done", "output_index": 0, "item": thought }),
-        json!({ "type": "response.output_item.added", "output_index": 1, "item": empty(&message, "content", json!([])) }),
-        of(
-            "response.content_part.added",
-            &message,
-            1,
-            json!({ "content_index": 0, "part": text("") }),
-        ),
-        of(
-            "response.output_text.delta",
-            &message,
-            1,
-            json!({ "content_index": 0, "delta": "one ", "logprobs": [] }),
-        ),
-        of(
-            "response.output_text.delta",
-            &message,
-            1,
-            json!({ "content_index": 0, "delta": "two", "logprobs": [] }),
-        ),
-        of(
-            "response.output_text.done",
-            &message,
-            1,
-            json!({ "content_index": 0, "text": "one two", "logprobs": [] }),
-        ),
-        of(
-            "response.content_part.done",
-            &message,
-            1,
-            json!({ "content_index": 0, "part": text("one two") }),
-        ),
-        json!({ "type": "response.output_item.done", "output_index": 1, "item": message }),
-        json!({ "type": "response.output_item.added", "output_index": 2, "item": empty(&call, "arguments", json!("")) }),
-        of(
-            "response.function_call_arguments.delta",
-            &call,
-            2,
-            json!({ "delta": "{\"at\":1}" }),
-        ),
-        of(
-            "response.function_call_arguments.done",
-            &call,
-            2,
-            json!({ "arguments": "{\"at\":1}", "name": "look" }),
-        ),
-        json!({ "type": "response.output_item.done", "output_index": 2, "item": call }),
-        json!({ "type": "response.completed", "response": response("completed", json!(output()), usage()) }),
-    ];
+    let expected = expected_events();
     for (actual, expected) in events.iter().zip(&expected) {
         assert_eq!(actual, expected);
     }

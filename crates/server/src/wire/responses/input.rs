@@ -33,10 +33,18 @@ pub struct Item {
     pub summary: Option<Vec<Part>>,
 }
 
-/// The conversation.
-pub fn messages(input: TextOr<Item>) -> Result<Vec<ChatMessage>, Refusal> {
+/// The conversation; instructions come first.
+pub fn messages(
+    instructions: Option<String>,
+    input: TextOr<Item>,
+) -> Result<Vec<ChatMessage>, Refusal> {
+    let mut said = Said::default();
+    said.messages.extend(instructions.map(ChatMessage::System));
     let items = match input {
-        TextOr::Text(text) => return Ok(vec![ChatMessage::User(text)]),
+        TextOr::Text(text) => {
+            said.messages.push(ChatMessage::User(text));
+            return Ok(said.messages);
+        }
         TextOr::List(items) => items,
     };
     if items.is_empty() {
@@ -45,7 +53,6 @@ pub fn messages(input: TextOr<Item>) -> Result<Vec<ChatMessage>, Refusal> {
             "input is empty; give at least one item",
         ));
     }
-    let mut said = Said::default();
     for (i, item) in items.into_iter().enumerate() {
         said.push(&format!("input[{i}]"), item)?;
     }
