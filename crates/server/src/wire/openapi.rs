@@ -13,10 +13,11 @@ pub fn description(needs_key: bool) -> Value {
     });
     let mut generator = settings.into_generator();
     let mut paths = Map::new();
-    for (path, method, about, request) in doors(&mut generator) {
+    for (path, method, about) in DOORS {
+        let request = request(path, &mut generator);
         paths.insert(
-            path.to_owned(),
-            json!({ method: operation(about, request) }),
+            (*path).to_owned(),
+            json!({ *method: operation(about, request) }),
         );
     }
     let mut schemas = generator.take_definitions(true);
