@@ -13,11 +13,10 @@ pub fn description(needs_key: bool) -> Value {
     });
     let mut generator = settings.into_generator();
     let mut paths = Map::new();
-    for (path, method, about, request) in doors(&mut generator) {
-        paths.insert(
-            path.to_owned(),
-            json!({ method: operation(about, request) }),
-        );
+    for (path, method, about) in DOORS {
+        let operation = operation(about, request(path, &mut generator));
+        let operations = Map::from_iter([((*method).to_owned(), operation)]);
+        paths.insert((*path).to_owned(), operations.into());
     }
     let mut schemas = generator.take_definitions(true);
     schemas.insert("Error".to_owned(), error_schema());
