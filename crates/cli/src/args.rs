@@ -5,6 +5,7 @@
 mod bench;
 mod install;
 mod parse;
+mod serve;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use parse::{
     count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
 };
+pub use serve::ServeArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -40,6 +42,8 @@ Environment:
   OUZEL_MODELS  where models are installed, instead of the user's data folder (--models-dir outweighs it)
   OUZEL_CACHE   where compiled tokenizers are kept, instead of the user's cache folder
   OUZEL_RUNTIME where processes with a model loaded leave a note, instead of the user's runtime folder
+  OUZEL_API_KEY the key of `ouzel serve`, where --api-key gives none
+  OUZEL_PREFIXES  where `ouzel serve` keeps conversations, instead of the user's data folder
   NO_COLOR      no dimmed text
   `ouzel install --help` lists those of the network, which no other command uses";
 
@@ -66,6 +70,8 @@ pub enum Command {
     Generate(GenerateArgs),
     /// A conversation in the terminal.
     Chat(ChatArgs),
+    /// The model for other programs, over HTTP.
+    Serve(Box<ServeArgs>),
     /// Fetch the model, or turn a checkpoint in a local folder into one.
     Install(InstallArgs),
     /// The installed models: list, choose the default, remove.

@@ -7,6 +7,7 @@ pub mod generate;
 pub mod inspect;
 pub mod install;
 pub mod models;
+pub mod serve;
 pub mod tokenize;
 pub mod verify;
 

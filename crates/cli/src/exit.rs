@@ -4,6 +4,7 @@ use std::fmt;
 
 use ouzel::{EngineError, Error, TextError};
 use ouzel_install::InstallError;
+use ouzel_server::ServeError;
 use ouzel_storage::StorageError;
 
 pub const FAILURE: u8 = 1;
@@ -65,11 +66,13 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     let cli = || error.downcast_ref().map(cli_code);
     let library = || error.downcast_ref().map(library_code);
     let install = || error.downcast_ref().map(install_code);
+    let serve = || error.downcast_ref().map(serve_code);
     let storage = || error.downcast_ref().map(storage_code);
     let io = || error.downcast_ref::<std::io::Error>().map(|_| IO);
     cli()
         .or_else(library)
         .or_else(install)
+        .or_else(serve)
         .or_else(storage)
         .or_else(io)
 }
@@ -136,6 +139,15 @@ fn install_code(error: &InstallError) -> u8 {
         | InstallError::Foreign { .. } => IO,
         InstallError::Paused => INTERRUPTED,
         InstallError::Storage(error) => storage_code(error),
+    }
+}
+
+fn serve_code(error: &ServeError) -> u8 {
+    match error {
+        ServeError::NeedsKey(_) => USAGE,
+        ServeError::Listen { .. } | ServeError::Threads(_) => IO,
+        ServeError::Load(_) => MODEL,
+        ServeError::Forced => INTERRUPTED,
     }
 }
 

@@ -1,10 +1,11 @@
-//! Ctrl-C: stops the answer that is being made, or pauses the installation; where there is neither, or at the second time, the
-//! program.
+//! Ctrl-C: stops the answer that is being made, pauses the installation, or drains the server; where there is none of them, or at
+//! the second time, it stops the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ouzel::Cancel;
+use ouzel_server::Stop;
 
 use crate::exit;
 
@@ -14,6 +15,8 @@ enum Work {
     Answer(Cancel),
     /// Anything that looks at a flag.
     Flag(Arc<AtomicBool>),
+    /// A server.
+    Server(Stop),
 }
 
 /// What is under way.
@@ -24,6 +27,7 @@ pub fn listen() -> anyhow::Result<()> {
     ctrlc::set_handler(|| match &*current() {
         Some(Work::Answer(cancel)) if !cancel.is_cancelled() => cancel.cancel(),
         Some(Work::Flag(flag)) if !flag.swap(true, Ordering::Relaxed) => {}
+        Some(Work::Server(stop)) if stop.advance() => {}
         _ => std::process::exit(i32::from(exit::INTERRUPTED)),
     })?;
     Ok(())
@@ -64,6 +68,23 @@ impl Flagged {
 }
 
 impl Drop for Flagged {
+    fn drop(&mut self) {
+        *current() = None;
+    }
+}
+
+/// While it lives, Ctrl-C drains a server.
+pub struct Stoppable;
+
+impl Stoppable {
+    /// From now on Ctrl-C stops this one.
+    pub fn new(stop: &Stop) -> Stoppable {
+        *current() = Some(Work::Server(stop.clone()));
+        Stoppable
+    }
+}
+
+impl Drop for Stoppable {
     fn drop(&mut self) {
         *current() = None;
     }

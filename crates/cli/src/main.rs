@@ -44,6 +44,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     match &cli.command {
         Command::Generate(args) => commands::generate::run(args, cli.quiet),
         Command::Chat(args) => commands::chat::run(args, cli.quiet),
+        Command::Serve(args) => commands::serve::run(args, cli.quiet),
         Command::Install(args) => commands::install::run(args, cli.quiet),
         Command::Models(args) => commands::models::run(args),
         Command::Verify(args) => commands::verify::run(args, cli.quiet),

@@ -34,6 +34,8 @@ pub struct Places {
     pub history: Option<PathBuf>,
     /// Where processes that have a model loaded leave a note.
     pub running: Option<PathBuf>,
+    /// Where servers keep conversations, a folder for each model.
+    pub prefixes: Option<PathBuf>,
 }
 
 impl Places {
@@ -66,6 +68,10 @@ impl Places {
                         .unwrap_or(dirs.cache_dir())
                         .join("running"),
                 )
+            }),
+            prefixes: variable("OUZEL_PREFIXES").or_else(|| {
+                let dirs = dirs.as_ref()?;
+                Some(dirs.data_local_dir().join("prefixes"))
             }),
             history: dirs.map(|dirs| dirs.data_local_dir().join("history.txt")),
         })
@@ -255,6 +261,15 @@ impl Chosen {
     /// The temperature where none was given.
     pub fn temperature(&self) -> f32 {
         if self.is_demo { 0.0 } else { 0.2 }
+    }
+
+    /// What clients of a server call the model where nobody says.
+    pub fn name(&self) -> String {
+        let stem = self.dir.file_stem().map(OsStr::to_string_lossy);
+        match stem {
+            Some(stem) if !self.is_demo => stem.into_owned(),
+            _ => DEMO.to_owned(),
+        }
     }
 
     /// Where the lines of conversations are kept.

@@ -3,6 +3,8 @@
 //! One module a command. Checks are pure functions of text, so that each of them is tested with input it must refuse; only the
 //! entry points run programs and read files. Nothing here is part of the shipped binary.
 
+#[cfg(unix)]
+mod clients;
 mod cross;
 mod demo;
 mod deps;
@@ -32,10 +34,13 @@ cargo xtask COMMAND
   deps           licences and sources as deny.toml lists them, the notices, known advisories
   notices        lists the crates of the binary in THIRD_PARTY_NOTICES.md
   demo-check     the demo command of README.md, literally and from another folder, byte by byte
+  clients [NAMES]
+                 the SDKs of clients/ against `ouzel serve` with the bundled model; needs Python and Node (Linux, macOS)
   cross          a type-check for the other systems
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
   neon           the kernels' tests on an emulated aarch64
+  load [SECONDS] two hundred clients, some of them rude, against the server with its scripted engine; 120 seconds where none are given
   hub FOLDER [BYTES_PER_S]
                  a model hub on loopback that serves a checkpoint; a synthetic one is made where there is none
   install-speed FOLDER
@@ -63,6 +68,8 @@ fn main() -> ExitCode {
         "deps" => no_arguments(rest).and_then(|()| deps::run()),
         "notices" => no_arguments(rest).and_then(|()| notices::run()),
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
+        #[cfg(unix)]
+        "clients" => clients::run(rest),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         #[cfg(unix)]
         "hub" => install_speed::serve(rest),
@@ -73,6 +80,7 @@ fn main() -> ExitCode {
         "synth-check" => synth::check::run(rest),
         "memory" => memory::run(rest),
         "memory-session" => memory::session(rest),
+        "load" => load(rest),
         "neon" => no_arguments(rest).and_then(|()| neon::run()),
         _ => {
             eprint!("{USAGE}");
@@ -96,6 +104,28 @@ fn token_sequence(rest: &[String]) -> anyhow::Result<ExitCode> {
     for id in ouzel::token_sequence(vocab_size.parse()?, seed.parse()?, n.parse()?) {
         println!("{id}");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server's load test at length; in the suite it runs for a moment.
+fn load(rest: &[String]) -> anyhow::Result<ExitCode> {
+    let seconds = match rest {
+        [] => 120,
+        [seconds] => seconds.parse::<u64>()?,
+        _ => anyhow::bail!("load takes a number of seconds"),
+    };
+    let test = [
+        "test",
+        "--release",
+        "-p",
+        "ouzel-server",
+        "--test",
+        "it",
+        "load::",
+        "--",
+        "--nocapture",
+    ];
+    process::must(process::cargo(&test)?.env("OUZEL_LOAD_SECONDS", seconds.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -25,10 +25,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ouzel-storage",
         ],
     ),
+    ("ouzel-server", &["ouzel", "ouzel-tokenizer"]),
     (
         "ouzel-cli",
         &[
             "ouzel",
+            "ouzel-server",
             "ouzel-engine",
             "ouzel-install",
             "ouzel-tokenizer",
@@ -51,6 +53,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "ouzel-tokenizer",
             "ouzel-oracle",
             "ouzel-hub",
+            "ouzel-server",
         ],
     ),
 ];
@@ -58,19 +61,24 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// Outside crates that only some rooms may use, outside of their tests.
 const RESERVED: &[(&str, &[&str])] = &[
     ("anyhow", &["ouzel-cli", "ouzel-xtask"]),
+    ("axum", &["ouzel-server"]),
+    ("bytes", &["ouzel-server"]),
     ("clap", &["ouzel-cli"]),
     ("ctrlc", &["ouzel-cli"]),
     ("directories", &["ouzel-cli"]),
     ("indicatif", &["ouzel-cli"]),
     ("rustyline", &["ouzel-cli"]),
-    ("hyper", &["ouzel-install"]),
-    ("hyper-util", &["ouzel-install"]),
-    ("http-body-util", &["ouzel-install"]),
+    ("hyper", &["ouzel-install", "ouzel-server"]),
+    ("hyper-util", &["ouzel-install", "ouzel-server"]),
+    ("http-body", &["ouzel-server"]),
+    ("http-body-util", &["ouzel-install", "ouzel-server"]),
     ("llguidance", &["ouzel-tokenizer"]),
     ("minijinja", &["ouzel-tokenizer"]),
     ("rustls-graviola", &["ouzel-install"]),
+    ("schemars", &["ouzel-server"]),
+    ("subtle", &["ouzel-server"]),
     ("socket2", &["ouzel-hub"]),
-    ("tokio", &["ouzel-install"]),
+    ("tokio", &["ouzel-install", "ouzel-server"]),
     ("tokio-rustls", &["ouzel-install"]),
     ("webpki-roots", &["ouzel-install"]),
     ("libc", &["ouzel-storage"]),
@@ -153,6 +161,7 @@ mod tests {
             ("ouzel-engine", "ouzel-install", r#""dev""#),
             ("ouzel-cli", "anyhow", "null"),
             ("ouzel-format", "serde", "null"),
+            ("ouzel-server", "ouzel", "null"),
         ] {
             assert_eq!(
                 said(room, dependency, kind),
@@ -167,6 +176,8 @@ mod tests {
         for (room, dependency, kind) in [
             ("ouzel-format", "ouzel-storage", "null"),
             ("ouzel-engine", "ouzel-tokenizer", "null"),
+            ("ouzel-server", "ouzel-engine", "null"),
+            ("ouzel", "axum", "null"),
             ("ouzel-engine", "ouzel-oracle", "null"),
             ("ouzel-kernels", "ouzel-format", r#""build""#),
             ("ouzel-cli", "ouzel-oracle", "null"),

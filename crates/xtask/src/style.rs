@@ -71,6 +71,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ),
     ("engine", &[PRINT, DEBUG, ENVIRONMENT, NETWORK]),
     ("ouzel", &[PRINT, DEBUG, ENVIRONMENT, NETWORK]),
+    ("server", &[PRINT, DEBUG, ENVIRONMENT, FILES]),
     ("oracle", &[PRINT, DEBUG, ENVIRONMENT, NETWORK, THREADS]),
     ("cli", &[DEBUG, NETWORK]),
 ];

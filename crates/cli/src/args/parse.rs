@@ -1,5 +1,7 @@
 //! Values of flags: sizes with units, numbers in their ranges. Each error says what would be allowed.
 
+use std::time::Duration;
+
 use super::Memory;
 
 /// The largest count of tokens or slots that any model here could have a use for.
@@ -47,6 +49,15 @@ pub fn memory(text: &str) -> Result<Memory, String> {
         return Ok(Memory::Auto);
     }
     size(text).map(Memory::Bytes)
+}
+
+/// Bytes as [`memory`] takes them, or `0`.
+pub fn size_or_nothing(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" {
+        Ok(0)
+    } else {
+        size(text)
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -109,4 +120,23 @@ pub fn stop_string(text: &str) -> Result<String, String> {
         return Err("expected a text that is not empty".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// Any text but the empty one.
+pub fn non_empty(text: &str) -> Result<String, String> {
+    stop_string(text)
+}
+
+/// A time: a whole number and a unit, as in `90s`, `10m` or `2h`; at most a week.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, u64); 3] = [("s", 1), ("m", 60), ("h", 3600)];
+    const MOST: u64 = 7 * 24 * 3600;
+    let seconds = UNITS.iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*seconds)
+    });
+    match seconds {
+        Some(seconds @ 1..=MOST) => Ok(Duration::from_secs(seconds)),
+        _ => Err("expected a time such as 90s, 10m or 2h, at most 168h".to_owned()),
+    }
 }

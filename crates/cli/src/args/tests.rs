@@ -1,6 +1,6 @@
 use clap::{CommandFactory, Parser};
 
-use super::parse::memory;
+use super::parse::{duration, memory};
 use super::*;
 
 #[test]
@@ -115,6 +115,27 @@ fn both_sides_of_every_limit() {
     assert!(generate(&["--stop", ""]).is_err());
     assert!(generate(&["--io", "fast"]).is_err());
     assert!(generate(&["--memory", "2G"]).is_err());
+}
+
+#[test]
+fn times_have_units() {
+    let cases = [
+        ("90s", Some(90)),
+        ("10m", Some(600)),
+        ("168h", Some(604_800)),
+        ("169h", None),
+        ("0s", None),
+        ("10", None),
+        ("m", None),
+        ("-1m", None),
+        ("1.5h", None),
+        ("99999999999999999999h", None),
+        ("9999999999999999h", None),
+    ];
+    for (text, expected) in cases {
+        let seconds = duration(text).ok().map(|time| time.as_secs());
+        assert_eq!(seconds, expected, "{text:?}");
+    }
 }
 
 #[test]

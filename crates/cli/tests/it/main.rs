@@ -11,5 +11,6 @@ mod models;
 mod network;
 mod places;
 mod running;
+mod serve;
 mod tokens;
 mod tool;

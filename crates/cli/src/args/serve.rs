@@ -1,0 +1,83 @@
+//! The arguments of `ouzel serve`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::parse::{count, count_to, duration, non_empty, size_or_nothing, temperature};
+use super::{PositionalModelArgs, Precision, SessionArgs};
+
+/// `ouzel serve`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Speaks OpenAI's chat completions, completions and responses, and Anthropic's messages: docs/server.md has every field, docs/clients.md
+the clients. It runs no tools; its clients do.
+
+Examples:
+  ouzel serve
+  ouzel serve gemma-4-26b-a4b-it-4bit --memory 6GiB --max-context 32768 --idle-unload 10m
+  OUZEL_API_KEY=secret ouzel serve --host 0.0.0.0
+  curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a fieldfare?\"}]}'
+
+Ctrl-C and SIGTERM let answers that were begun come to their end; a second one cuts them off.")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub model: PositionalModelArgs,
+
+    /// The address to listen on; one that is not loopback needs an API key. There is no encryption: put a proxy before it.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = non_empty)]
+    pub host: String,
+
+    /// The port; 0 takes a free one.
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    pub port: u16,
+
+    /// Refuse everyone who does not say this key. Other users see a command line; the environment variable OUZEL_API_KEY does the same.
+    #[arg(long, value_name = "KEY", value_parser = non_empty)]
+    pub api_key: Option<String>,
+
+    /// What clients call the model, instead of the name of its directory; may be given several times.
+    #[arg(long, value_name = "NAME", value_parser = non_empty)]
+    pub model_name: Vec<String>,
+
+    /// Let pages of this origin ask from a browser, such as https://example.org; `*` lets all. May be given several times.
+    #[arg(long, value_name = "ORIGIN", value_parser = non_empty)]
+    pub cors_origin: Vec<String>,
+
+    /// Requests that may wait while one is answered; further ones are sent away with 429.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = count_to(0, 1024), allow_negative_numbers = true)]
+    pub queue: u32,
+
+    /// The most time for one request, waiting included; what was answered until then is its answer.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub time_limit: Option<Duration>,
+
+    /// Give the model's memory back after this time without requests, and load it again when one comes.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub idle_unload: Option<Duration>,
+
+    /// Memory for conversations beside the last one, so that they continue where they stopped; part of --memory [default: 128MiB; 32MiB
+    /// with the bundled model].
+    #[arg(long, value_name = "SIZE", value_parser = size_or_nothing)]
+    pub prefix_memory: Option<u64>,
+
+    /// Room on the disk for conversations that leave memory; they outlive the program. 0 keeps none.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size_or_nothing)]
+    pub prefix_disk: u64,
+
+    /// The temperature where a request names none [default: 0.2; 0 with the bundled model].
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+
+    /// The most likely tokens that are kept where a request does not say; 0 keeps all.
+    #[arg(long, value_name = "K", default_value_t = 64, value_parser = count(0), allow_negative_numbers = true)]
+    pub top_k: u32,
+
+    /// `fast` computes in int8 and keeps the context in f16; `exact` does all in f32.
+    #[arg(long, value_name = "P", default_value = "fast")]
+    pub precision: Precision,
+
+    #[command(flatten)]
+    pub session: SessionArgs,
+}

@@ -1,0 +1,197 @@
+//! `ouzel serve`: the model for other programs, over HTTP.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
+use ouzel_server::engine::Engine;
+use ouzel_server::log::{Log, Record, Silent};
+use ouzel_server::model::{MIN_SLOTS_A_LAYER, ModelEngine};
+use ouzel_server::turn::Usage;
+use ouzel_server::wire::Defaults;
+use ouzel_server::{ServerOptions, Stop, serve};
+
+use crate::args::ServeArgs;
+use crate::interrupt::Stoppable;
+use crate::models::{self, Chosen};
+use crate::output::note;
+use crate::report::{self, bytes};
+
+/// The environment variable with the key.
+const KEY_VARIABLE: &str = "OUZEL_API_KEY";
+
+/// Memory for kept conversations where nobody says, and with the bundled model.
+const PREFIX_MEMORY_BYTES: u64 = 128 << 20;
+const DEMO_PREFIX_MEMORY_BYTES: u64 = 32 << 20;
+
+/// Runs the command.
+pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
+    let chosen = models::choose(&args.model.model())?;
+    let mut options = chosen.options(&args.session, args.precision);
+    let model = chosen.open(&options)?;
+    options.prefixes = Some(prefixes(args, &chosen));
+    args.session.settle(&model, &mut options)?;
+    if options.max_context.is_none() {
+        options.max_context = largest_context(&model, &options)?;
+    }
+    if !quiet {
+        report::before_loading(&model, &options, &args.session);
+        note(&cost(&model, &options)?);
+    }
+    let server = server_options(args, &chosen);
+    let (names, is_public) = (server.names.join(", "), !server.is_local_only());
+    let engine: Arc<dyn Engine> = Arc::new(engine(chosen, model, options, args.session.shared)?);
+    let log: Arc<dyn Log> = if quiet {
+        Arc::new(Silent)
+    } else {
+        Arc::new(Console)
+    };
+    let stop = Stop::new();
+    let _stoppable = Stoppable::new(&stop);
+    Ok(serve(server, engine, log, &stop, |address| {
+        if is_public {
+            note(
+                "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
+            );
+        }
+        // Scripts wait for this line, so it comes with --quiet, too.
+        note(&format!("{names} at http://{address}/v1"));
+    })?)
+}
+
+/// What is kept of conversations, and where.
+fn prefixes(args: &ServeArgs, chosen: &Chosen) -> PrefixOptions {
+    let usual = if chosen.is_demo {
+        DEMO_PREFIX_MEMORY_BYTES
+    } else {
+        PREFIX_MEMORY_BYTES
+    };
+    let dir = chosen
+        .places()
+        .prefixes
+        .as_ref()
+        .map(|dir| dir.join(chosen.name()));
+    PrefixOptions {
+        memory_bytes: args.prefix_memory.unwrap_or(usual),
+        dir: dir.filter(|_| args.prefix_disk > 0),
+        disk_bytes: args.prefix_disk,
+    }
+}
+
+/// The longest context that leaves a model enough slots to be worth running, or nothing where no context does.
+fn largest_context(model: &Model, options: &Options) -> anyhow::Result<Option<u32>> {
+    let n_experts = u32::try_from(model.config().n_experts).unwrap_or(u32::MAX);
+    match model.largest_context(options, MIN_SLOTS_A_LAYER.min(n_experts)) {
+        Ok(context) => Ok(Some(context)),
+        // The default context may do; if not, its plan says what would.
+        Err(Error::Engine(EngineError::Budget { .. })) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
+    let budget = model.plan_budget(options)?;
+    let a_layer = budget.slots as f64 / model.config().n_layers() as f64;
+    Ok(format!(
+        "a context of {} tokens; {} of memory in all, {a_layer:.1} of {} experts of each layer in memory when it is full",
+        budget.context,
+        bytes(budget.total_bytes),
+        model.config().n_experts,
+    ))
+}
+
+fn engine(
+    chosen: Chosen,
+    model: Model,
+    options: Options,
+    shared: bool,
+) -> anyhow::Result<ModelEngine> {
+    let (claimed, planned) = (model.clone(), options.clone());
+    let claim = move || match chosen.claim(&claimed, &planned, shared) {
+        Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
+        Err(error) => Err(format!("{error:#}")),
+    };
+    Ok(ModelEngine::new(model, options, Box::new(claim))?)
+}
+
+fn server_options(args: &ServeArgs, chosen: &Chosen) -> ServerOptions {
+    let from_environment = || {
+        std::env::var(KEY_VARIABLE)
+            .ok()
+            .filter(|key| !key.is_empty())
+    };
+    let names = if args.model_name.is_empty() {
+        vec![chosen.name()]
+    } else {
+        args.model_name.clone()
+    };
+    ServerOptions {
+        host: args.host.clone(),
+        port: args.port,
+        api_key: args.api_key.clone().or_else(from_environment),
+        names,
+        cors_origins: args.cors_origin.clone(),
+        queue: args.queue as usize,
+        time_limit: args.time_limit,
+        idle_unload: args.idle_unload,
+        defaults: Defaults {
+            sampler: SamplerOptions {
+                temperature: args.temperature.unwrap_or(chosen.temperature()),
+                top_k: args.top_k,
+                ..SamplerOptions::default()
+            },
+        },
+        on_terminate: true,
+    }
+}
+
+/// Records as lines on standard error.
+struct Console;
+
+impl Log for Console {
+    fn record(&self, record: &Record<'_>) {
+        if let Some(line) = line(record) {
+            note(&line);
+        }
+    }
+}
+
+fn line(record: &Record<'_>) -> Option<String> {
+    match record {
+        Record::Loaded { took } => Some(format!(
+            "the model is loaded, after {:.1} s",
+            took.as_secs_f64()
+        )),
+        Record::Unloaded => Some("the model's memory is given back".to_owned()),
+        Record::Draining => Some(
+            "taking no more requests; what was begun is answered, a second signal cuts it off"
+                .to_owned(),
+        ),
+        Record::Turn {
+            id,
+            waited,
+            took,
+            end,
+            usage,
+        } => Some(format!(
+            "turn {id}: {}{end}; waited {:.1} s, took {:.1} s",
+            usage.as_ref().map_or(String::new(), tokens),
+            waited.as_secs_f64(),
+            took.as_secs_f64()
+        )),
+        Record::Request {
+            method,
+            route,
+            status,
+            ..
+        } if *status >= 400 => Some(format!("{method} {route}: {status}")),
+        _ => None,
+    }
+}
+
+fn tokens(usage: &Usage) -> String {
+    format!(
+        "{} prompt tokens ({} held from before), {} new, ",
+        usage.prompt, usage.cached, usage.new
+    )
+}

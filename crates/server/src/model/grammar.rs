@@ -1,0 +1,76 @@
+//! What an answer must look like, brought from the seam's words to the tokenizer's grammars and on to the sampler.
+
+use std::sync::OnceLock;
+
+use ouzel::TokenConstraint;
+use ouzel_tokenizer::grammar::{self, Constraint, GrammarError, Grammars};
+use ouzel_tokenizer::{Tokenizer, Tool};
+
+use crate::error::Refusal;
+use crate::turn::{Demand, Fields};
+
+/// A model's grammars, made when the first demand comes.
+#[derive(Debug, Default)]
+pub struct Grammar(OnceLock<Result<Grammars, GrammarError>>);
+
+/// What a demand is about.
+pub struct Demanded<'a> {
+    /// What is demanded.
+    pub demand: &'a Demand,
+    /// The tools that the prompt offers.
+    pub tools: &'a [Tool],
+    /// Whether an answer may hold more than one call.
+    pub parallel: bool,
+    /// What the request calls its parts.
+    pub fields: Fields,
+}
+
+impl Grammar {
+    /// The constraint of an answer to this prompt.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] with what of a schema cannot be enforced.
+    pub fn constraint(
+        &self,
+        tokenizer: &Tokenizer,
+        demanded: &Demanded<'_>,
+        prompt: &[u32],
+    ) -> Result<Box<dyn TokenConstraint>, Refusal> {
+        let (field, demand) = match demanded.demand {
+            Demand::JsonObject => (demanded.fields.format, grammar::Demand::JsonObject),
+            Demand::JsonSchema(schema) => (
+                demanded.fields.format,
+                grammar::Demand::JsonSchema(schema.clone()),
+            ),
+            Demand::Tools { at_least_one, only } => (
+                "tools",
+                grammar::Demand::Tools {
+                    tools: demanded.tools.to_vec(),
+                    at_least_one: *at_least_one,
+                    only: only.clone(),
+                    parallel: demanded.parallel,
+                },
+            ),
+        };
+        let refused = |error: &GrammarError| Refusal::invalid(field, format!("{field}: {error}"));
+        let grammars = self.0.get_or_init(|| Grammars::new(tokenizer));
+        let grammars = grammars.as_ref().map_err(refused)?;
+        let constraint = grammars.compile(tokenizer, &demand);
+        let mut constraint = constraint.map_err(|error| refused(&error))?;
+        constraint.follow(prompt);
+        Ok(Box::new(Bound(constraint)))
+    }
+}
+
+/// A grammar as the sampler asks it.
+struct Bound(Constraint);
+
+impl TokenConstraint for Bound {
+    fn allowed(&mut self) -> Option<&[u32]> {
+        self.0.allowed()
+    }
+
+    fn accept(&mut self, id: u32) {
+        self.0.accept(id);
+    }
+}

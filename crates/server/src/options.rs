@@ -1,0 +1,56 @@
+//! What whoever starts a server may choose.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::wire::Defaults;
+
+/// How a server listens, whom it lets in, how much it lets wait.
+#[derive(Clone, PartialEq)]
+pub struct ServerOptions {
+    /// The address or the name to listen on. Only with a key anything but loopback.
+    pub host: String,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+    /// Whoever does not say this key is refused.
+    pub api_key: Option<String>,
+    /// The names of the model: the first is advertised, all are taken.
+    pub names: Vec<String>,
+    /// Origins of pages in browsers that may ask, such as `https://example.org`; `*` is all.
+    pub cors_origins: Vec<String>,
+    /// Turns that may wait while one is answered.
+    pub queue: usize,
+    /// The most time for a turn, the queue included.
+    pub time_limit: Option<Duration>,
+    /// Without a turn for this long the model's memory is given back.
+    pub idle_unload: Option<Duration>,
+    /// What is meant where a request says nothing.
+    pub defaults: Defaults,
+    /// Whether SIGTERM drains the server, where there are signals.
+    pub on_terminate: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+            api_key: None,
+            names: vec!["ouzel".to_owned()],
+            cors_origins: Vec::new(),
+            queue: 16,
+            time_limit: None,
+            idle_unload: None,
+            defaults: Defaults::default(),
+            on_terminate: false,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Whether the address, as far as its text says, is one of this machine only.
+    pub fn is_local_only(&self) -> bool {
+        let is_loopback = self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        is_loopback || self.host.eq_ignore_ascii_case("localhost")
+    }
+}
