@@ -19,7 +19,7 @@ pub enum Refusal {
     },
     /// The prompt does not fit: shorten it, or start the server with more context.
     #[error(
-        "this prompt has {needed} tokens and the context of this server holds {limit} tokens, one of them for the answer{}; shorten the conversation, or start the server with a larger --max-context",
+        "{param}: this prompt has {needed} tokens and the context of this server holds {limit} tokens, one of them for the answer{}; shorten the conversation, or start the server with a larger --max-context",
         advice(*memory)
     )]
     ContextFull {
