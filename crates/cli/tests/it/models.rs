@@ -130,12 +130,12 @@ fn the_only_installed_model_is_the_default_and_two_need_a_name() {
 #[test]
 fn inspect_shows_the_budget_and_the_smallest_that_would_do() {
     let user = User::with_demo();
-    let out = user.run(&["inspect", "demo", "--memory", "48MiB"]).ok();
+    let out = user.run(&["inspect", "demo", "--memory", "72MiB"]).ok();
     for part in [
         "resident weights",
         "KV cache, 4096 tokens",
         "expert slots",
-        "of 48.0 MiB allowed",
+        "of 72.0 MiB allowed",
         "smallest",
     ] {
         assert!(out.contains(part), "{part}: {out}");
