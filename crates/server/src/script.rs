@@ -258,7 +258,7 @@ impl Reading<'_> {
     fn line(&mut self, line: &str) -> Result<Option<End>, Refusal> {
         let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
         match command {
-            "say" if rest.is_empty() => Ok(self.say(&self.prompt.to_owned(), false)),
+            "say" if rest.is_empty() => Ok(self.say(self.prompt, false)),
             "say" => Ok(self.say(rest, false)),
             "think" => Ok(self.say(rest, true)),
             "repeat" => {

@@ -123,7 +123,7 @@ impl Ticket {
         self.is_over_time = true;
         self.cancel.cancel();
         let limit = self.queue.time_limit().unwrap_or_default();
-        (!self.has_begun).then(|| Refusal::TimeLimit(limit.as_secs()))
+        (!self.has_begun).then_some(Refusal::TimeLimit(limit.as_secs()))
     }
 }
 
