@@ -83,8 +83,8 @@ class Both(unittest.TestCase):
                 with self.assertRaises(kind) as raised:
                     chat(door, **options)
                 served.show("error", str(raised.exception)[:120])
-        with self.assertRaises(litellm.ContextWindowExceededError):
-            chat(messages=[{"role": "user", "content": served.TOO_LONG}])
+            with self.assertRaises(litellm.ContextWindowExceededError):
+                chat(door, messages=[{"role": "user", "content": served.TOO_LONG}])
 
 
 if __name__ == "__main__":

@@ -95,15 +95,15 @@ class Chat(unittest.TestCase):
 
     def test_many_at_once(self):
         async def ask_all():
-            client = openai.AsyncOpenAI(base_url=f"{served.URL}/v1", api_key=served.KEY)
             words = ["fieldfare", "thrush", "river", "stone", "window"]
-            asked = [
-                client.chat.completions.create(
-                    model=served.MODEL, messages=[{"role": "user", "content": f"What is a {word}?"}], max_tokens=32
-                )
-                for word in words
-            ]
-            return zip(words, await asyncio.gather(*asked))
+            async with openai.AsyncOpenAI(base_url=f"{served.URL}/v1", api_key=served.KEY) as client:
+                asked = [
+                    client.chat.completions.create(
+                        model=served.MODEL, messages=[{"role": "user", "content": f"What is a {word}?"}], max_tokens=32
+                    )
+                    for word in words
+                ]
+                return list(zip(words, await asyncio.gather(*asked)))
 
         for word, answer in asyncio.run(ask_all()):
             alone = chat(messages=[{"role": "user", "content": f"What is a {word}?"}], max_tokens=32)

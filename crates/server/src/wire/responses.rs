@@ -147,11 +147,11 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
             "previous_response_id": null,
             "reasoning": { "effort": effort, "summary": null },
             "store": false,
-            "temperature": sampler.temperature,
+            "temperature": decimal(sampler.temperature),
             "text": { "format": format.unwrap_or_else(|| json!({ "type": "text" })) },
             "tool_choice": request.tool_choice.unwrap_or_else(|| json!("auto")),
             "tools": request.tools.unwrap_or_default(),
-            "top_p": sampler.top_p,
+            "top_p": decimal(sampler.top_p),
             "top_logprobs": logprobs.unwrap_or(0),
             "truncation": "disabled",
         }),
@@ -184,6 +184,11 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
         stream: request.stream.unwrap_or(false),
         reply: Box::new(reply),
     })
+}
+
+/// A number as it was written: 0.95, which is not an f32, and not the f32 beside it.
+fn decimal(number: f32) -> Option<f64> {
+    number.to_string().parse().ok()
 }
 
 fn check_stateless(request: &ResponsesRequest) -> Result<(), Refusal> {

@@ -243,7 +243,7 @@ fn a_prompt_that_is_too_long_says_what_would_do() {
         .expect("a message")
         .to_owned();
     for part in [
-        "has 50 tokens",
+        "prompt is too long: 50 tokens > 49 maximum",
         "holds 50 tokens",
         "--memory 1MiB",
         "--max-context",

@@ -13,13 +13,13 @@ fn response(status: &str, output: Value, usage: Value) -> Value {
         "incomplete_details": null, "model": "scripted", "output": output, "usage": usage, "instructions": null,
         "max_output_tokens": null, "max_tool_calls": null, "metadata": {}, "parallel_tool_calls": true, "previous_response_id": null,
         "reasoning": { "effort": null, "summary": null }, "store": false, "temperature": 0.5, "text": { "format": { "type": "text" } },
-        "tool_choice": "auto", "tools": [], "top_p": 1.0, "top_logprobs": 0, "truncation": "disabled",
+        "tool_choice": "auto", "tools": [], "top_p": 0.95, "top_logprobs": 0, "truncation": "disabled",
     })
 }
 
 fn request(input: &str, more: Value) -> Value {
     let mut request =
-        json!({ "model": "scripted", "input": input, "temperature": 0.5, "top_p": 1 });
+        json!({ "model": "scripted", "input": input, "temperature": 0.5, "top_p": 0.95 });
     request
         .as_object_mut()
         .expect("an object")
