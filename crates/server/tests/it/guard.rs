@@ -174,11 +174,8 @@ fn bodies_and_heads_have_limits() {
     assert!(is_refused(
         (0..200).map(|i| format!("X-{i}: 1\r\n")).collect()
     ));
-    assert!(!is_refused(
-        (0..50)
-            .map(|i| format!("X-{i}: 1\r\nConnection: close\r\n"))
-            .collect()
-    ));
+    let few: String = (0..50).map(|i| format!("X-{i}: 1\r\n")).collect();
+    assert!(!is_refused(format!("Connection: close\r\n{few}")));
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn report(served: &Served, seen: &Seen, took: Duration, resident: Option<(u64, u
     }
     let (cancelled, finished) = served.script.ends();
     let answered = ends["answered"] + ends["streamed"] + ends["read slowly"];
+    assert!(cancelled > 0, "some left while they were answered");
     assert!(
         finished as u64 >= answered,
         "{finished} answers, {answered} came"
@@ -123,6 +124,7 @@ fn request(served: &Served, seen: &Seen, random: &mut Random, name: &str) {
         0..5 => {
             let mut connection = served.connect();
             let stream = random.below(2) == 0;
+            let script = format!("{script}\nwait 1000000");
             connection.post(PATH, &chat(&script, json!({ "stream": stream })));
             std::thread::sleep(Duration::from_millis(random.below(20)));
             seen.count("left");

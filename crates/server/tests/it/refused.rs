@@ -244,7 +244,7 @@ fn a_prompt_that_is_too_long_says_what_would_do() {
         .to_owned();
     for part in [
         "prompt is too long: 50 tokens > 49 maximum",
-        "messages and one token of an answer have to fit into the 50 tokens",
+        "holds 50 tokens",
         "--memory 1MiB",
         "--max-context",
     ] {
