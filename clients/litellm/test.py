@@ -7,6 +7,9 @@ import unittest
 import litellm
 import served
 
+# Its advice for every error hides what the tests say.
+litellm.suppress_debug_info = True
+
 OPENAI = {"model": f"openai/{served.MODEL}", "api_base": f"{served.URL}/v1", "api_key": served.KEY}
 ANTHROPIC = {"model": f"anthropic/{served.MODEL}", "api_base": served.URL, "api_key": served.KEY}
 ASK = [{"role": "user", "content": served.QUESTION}]

@@ -29,6 +29,9 @@ use tree::{Key, Node, Place, Tree};
 /// Restoring costs some 200 MiB of reads in the full model; fewer tokens than these are computed sooner, since a prompt's rest has to
 /// be computed anyway.
 const MIN_GAIN_TOKENS: usize = 16;
+/// Counts the changes of any arithmetic that show in a bit of a row, within a version: rows that a program before such a change kept on
+/// disk would go on as an answer that no program gives.
+const ARITHMETIC: u32 = 2;
 
 /// Rows of which layers. The numbers stand in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -358,9 +361,11 @@ pub(crate) fn rewind(engine: &mut ouzel_engine::Session, tokens: &mut Vec<u32>, 
 }
 
 /// Whatever makes rows what they are: every file of the model, tokenizer and template included, by the hashes of the manifest; and how
-/// the session computes. The instruction set is no part of it, since it shows in no bit.
+/// the session computes, in which program. The instruction set is no part of it, since it shows in no bit.
 fn identity(engine: &ouzel_engine::Session) -> [u8; 32] {
     let mut hash = Sha256::new();
+    hash.update(env!("CARGO_PKG_VERSION").as_bytes());
+    hash.update(&ARITHMETIC.to_le_bytes());
     hash.update(&engine.model().manifest().encode());
     hash.update(format!("{:?}", engine.precision()).as_bytes());
     hash.finish()

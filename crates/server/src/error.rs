@@ -20,7 +20,7 @@ pub enum Refusal {
     /// The prompt does not fit: shorten it, or start the server with more context. Claude Code, OpenCode and LiteLLM know this error by
     /// the first words, and Claude Code reads both numbers in order to shorten its conversation.
     #[error(
-        "prompt is too long: {needed} tokens > {} maximum; the context of this server holds {limit} tokens, one of them for the answer{}; shorten the conversation, or start the server with a larger --max-context",
+        "prompt is too long: {needed} tokens > {} maximum; the context of this server holds {limit} tokens, {param} and one token of the answer{}; shorten the conversation, or start the server with a larger --max-context",
         limit.saturating_sub(1),
         advice(*memory)
     )]

@@ -36,7 +36,7 @@ const MAX_CONNECTIONS: u32 = 512;
 const HEAD_TIME: Duration = Duration::from_secs(75);
 /// Headers of a request.
 const MAX_HEADERS: usize = 100;
-/// Bytes of a request's head.
+/// Bytes of a request's head that are read before it must be whole; what comes with the last read counts not.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 /// A client that reads nothing for this long is gone.
 const WRITE_STALL: Duration = Duration::from_secs(30);

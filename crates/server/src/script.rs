@@ -104,7 +104,7 @@ impl Engine for Script {
     }
 
     fn detokenize(&self, ids: &[u32]) -> Result<String, Refusal> {
-        let wrong = || Refusal::invalid("tokens", "an id is outside the vocabulary of 256");
+        let wrong = || Refusal::invalid("tokens", "tokens: an id is outside the vocabulary of 256");
         let bytes: Result<Vec<u8>, _> = ids.iter().map(|id| u8::try_from(*id)).collect();
         Ok(String::from_utf8_lossy(&bytes.map_err(|_| wrong())?).into_owned())
     }

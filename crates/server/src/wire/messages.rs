@@ -391,7 +391,7 @@ fn conversation(messages: Vec<MessageParam>) -> Result<Vec<ChatMessage>, Refusal
         Some(last) if last.role == "assistant" => {
             return Err(Refusal::invalid(
                 "messages",
-                "the last message is the assistant's own, and this server does not continue it; end with the role user",
+                "messages: the last one is the assistant's own, and this server does not continue it; end with the role user",
             ));
         }
         Some(_) => {}

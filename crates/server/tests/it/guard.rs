@@ -170,15 +170,12 @@ fn bodies_and_heads_have_limits() {
         let _ = connection.stream.read_to_end(&mut head);
         head.is_empty() || head.starts_with(b"HTTP/1.1 431")
     };
-    assert!(is_refused(format!("X-Long: {}\r\n", "x".repeat(100_000))));
+    assert!(is_refused(format!("X-Long: {}\r\n", "x".repeat(300_000))));
     assert!(is_refused(
         (0..200).map(|i| format!("X-{i}: 1\r\n")).collect()
     ));
-    assert!(!is_refused(
-        (0..50)
-            .map(|i| format!("X-{i}: 1\r\nConnection: close\r\n"))
-            .collect()
-    ));
+    let few: String = (0..50).map(|i| format!("X-{i}: 1\r\n")).collect();
+    assert!(!is_refused(format!("Connection: close\r\n{few}")));
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn report(served: &Served, seen: &Seen, took: Duration, resident: Option<(u64, u
     }
     let (cancelled, finished) = served.script.ends();
     let answered = ends["answered"] + ends["streamed"] + ends["read slowly"];
+    assert!(cancelled > 0, "some left while they were answered");
     assert!(
         finished as u64 >= answered,
         "{finished} answers, {answered} came"
@@ -120,13 +121,13 @@ fn request(served: &Served, seen: &Seen, random: &mut Random, name: &str) {
     let script = format!("prefill 2 1\nrepeat {n_words} {name} \nsay end-{name}");
     let expected = format!("{}end-{name}", format!("{name} ").repeat(n_words as usize));
     match random.below(100) {
-        0..5 => {
-            let mut connection = served.connect();
-            let stream = random.below(2) == 0;
-            connection.post(PATH, &chat(&script, json!({ "stream": stream })));
-            std::thread::sleep(Duration::from_millis(random.below(20)));
-            seen.count("left");
-        }
+        0..5 => leave(
+            served,
+            seen,
+            &format!("{script}\nwait 1000000"),
+            name,
+            random,
+        ),
         5..10 => {
             let text = chat(&script, json!({})).to_string();
             let cut = &text[..1 + random.below(text.len() as u64 - 1) as usize];
@@ -163,6 +164,22 @@ fn sent_away(seen: &Seen, response: &crate::tool::Response, random: &mut Random)
     seen.count("sent away");
     // Less patient than asked for, or nothing would be under load.
     std::thread::sleep(Duration::from_millis(10 + random.below(50)));
+}
+
+/// Leaves at some time: while it waits, as a rule, or once its answer has begun.
+fn leave(served: &Served, seen: &Seen, script: &str, name: &str, random: &mut Random) {
+    let mut connection = served.connect();
+    let stream = random.below(2) == 0;
+    connection.post(PATH, &chat(script, json!({ "stream": stream })));
+    if stream && random.below(2) == 0 {
+        if connection.read_until("\r\n").contains(" 429 ") {
+            return seen.count("sent away");
+        }
+        connection.read_until(name);
+    } else {
+        std::thread::sleep(Duration::from_millis(random.below(20)));
+    }
+    seen.count("left");
 }
 
 fn read_slowly(served: &Served, seen: &Seen, script: &str, expected: &str, random: &mut Random) {

@@ -37,6 +37,9 @@ impl Served {
             .env("OUZEL_API_KEY", KEY)
             .env("OUZEL_MODELS", folder.join("models"))
             .env("OUZEL_CACHE", folder.join("cache"))
+            // Conversations are kept in the user's data folder, and this is nobody's.
+            .env("HOME", folder)
+            .env_remove("XDG_DATA_HOME")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -59,7 +59,7 @@ pub fn messages(
     if matches!(said.messages.last(), Some(ChatMessage::Assistant { .. })) {
         return Err(Refusal::invalid(
             "input",
-            "the last item is the assistant's own, and this server does not continue it; end with a message of the user or a result",
+            "input: the last item is the assistant's own, and this server does not continue it; end with a message of the user or a result",
         ));
     }
     Ok(said.messages)
