@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ouzel_engine::{IoMode, LayerKind};
-use ouzel_storage::{DirLock, Disk, OsDisk, Region, Sha256, StorageError};
+use ouzel_storage::{DirLock, Disk, OsDisk, Region, Sha256, StorageError, create_private_dir};
 use ouzel_tokenizer::Tokenizer;
 
 use crate::PrefixOptions;
@@ -342,7 +342,7 @@ impl PrefixStore {
 
 impl Folder {
     fn open(dir: &Path, limit: u64) -> Result<Folder, StorageError> {
-        OsDisk.create_dir_all(dir)?;
+        create_private_dir(dir)?;
         Ok(Folder {
             dir: dir.to_owned(),
             limit,

@@ -39,7 +39,7 @@ pub enum StorageError {
         path: PathBuf,
     },
     /// A file ends before the bytes that were asked for.
-    #[error("{}: ends after {actual} of the {expected} bytes asked for at offset {offset}; the file was cut short, install the model again", path.display())]
+    #[error("{}: ends after {actual} of the {expected} bytes asked for at offset {offset}; the file was cut short: `ouzel install --repair`, or install the model again", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,

@@ -39,6 +39,15 @@ pub fn give_way() {
     sys::give_way();
 }
 
+/// Makes a folder, and those above it that are missing, for what is nobody else's business.
+///
+/// # Errors
+/// [`StorageError::Io`].
+pub fn create_private_dir(path: &Path) -> Result<(), StorageError> {
+    sys::create_private_dir(path)
+        .map_err(|source| StorageError::io("creating the folder", path, source))
+}
+
 /// Bytes that an unprivileged user may still write to the file system of `path`.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! What Linux and macOS share.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -39,6 +39,11 @@ pub fn is_at(file: &File, path: &Path) -> bool {
         .metadata()
         .and_then(|open| Ok((open, path.metadata()?)));
     found.is_ok_and(|(open, there)| open.dev() == there.dev() && open.ino() == there.ino())
+}
+
+/// Makes a folder, and those above it, that only its user may enter.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Makes the names in a folder durable.

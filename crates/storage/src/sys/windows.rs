@@ -108,6 +108,11 @@ pub unsafe fn release(start: NonNull<u8>, _len: usize) {
 /// There is no such advice here.
 pub fn drop_pages(_file: &File, _offset: u64, _len: u64) {}
 
+/// Makes a folder, and those above it; below the user's own folders the system lets nobody else in.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
 /// Windows makes names durable with the files themselves.
 pub fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())

@@ -182,3 +182,19 @@ fn the_program_has_a_file_and_is_no_longer_than_it() {
         "{mapped} of {whole}"
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn a_private_folder_lets_nobody_else_in() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let private = dir.path().join("a/b");
+    ouzel_storage::create_private_dir(&private).expect("made");
+    ouzel_storage::create_private_dir(&private).expect("there already");
+    let mode = std::fs::metadata(&private)
+        .expect("there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+}
