@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use ouzel::{Message, RenderInput, Role};
+use ouzel_server::in_words;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -81,25 +82,12 @@ fn yes() -> bool {
 /// JSON of a named input, with or without a byte order mark; errors say where, and what would be right.
 pub fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8], expected: &str) -> anyhow::Result<T> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    serde_json::from_slice(bytes)
-        .map_err(|error| usage(format!("{name}: {}; give {expected}", in_words(&error))))
-}
-
-/// What serde says, with JSON's words for things instead of Rust's.
-fn in_words(error: &serde_json::Error) -> String {
-    const WORDS: [(&str, &str); 5] = [
-        ("invalid type: map", "found an object"),
-        ("invalid type: sequence", "found an array"),
-        ("invalid type: floating point", "found number"),
-        ("invalid type: ", "found "),
-        ("invalid value: ", "found "),
-    ];
-    let text = error.to_string();
-    let said = WORDS.iter().find_map(|(rust, json)| {
-        let rest = text.strip_prefix(rust)?;
-        Some(format!("{json}{rest}"))
-    });
-    said.unwrap_or(text)
+    serde_json::from_slice(bytes).map_err(|error| {
+        usage(format!(
+            "{name}: {}; give {expected}",
+            in_words(&error.to_string())
+        ))
+    })
 }
 
 /// As `Vec`, but calls itself what JSON calls it.

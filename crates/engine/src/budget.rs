@@ -139,10 +139,8 @@ pub fn plan_budget(
             4 * partials_len(config, context, blocks.block_rows) as u64,
         ),
         line("logits", 4 * logits_rows as u64 * config.vocab_size as u64),
-        line("tokenizer and sampler", options.reserved_bytes),
-        line("threads", thread_bytes(threads)),
-        line("program", program_bytes(options)),
     ];
+    lines.extend(program_lines(options, threads));
     let fixed: u64 = lines.iter().map(|line| line.bytes).sum();
     let arena = ArenaPlan {
         config,
@@ -429,12 +427,18 @@ fn block_bytes(config: &Config, block: usize) -> u64 {
     (4 * block * block_width(config) + expert + quantized) as u64
 }
 
-fn thread_bytes(threads: usize) -> u64 {
-    (threads * Pool::THREAD_BYTES + READ_THREADS * STACK_BYTES) as u64
-}
-
-fn program_bytes(options: &Options) -> u64 {
-    options.program_bytes.unwrap_or(PROGRAM_BYTES) + SLACK_BYTES
+/// What the program takes whatever the model is.
+fn program_lines(options: &Options, threads: usize) -> impl Iterator<Item = BudgetLine> {
+    let stacks = threads * Pool::THREAD_BYTES + READ_THREADS * STACK_BYTES;
+    let program = options.program_bytes.unwrap_or(PROGRAM_BYTES) + SLACK_BYTES;
+    let other = options.other_bytes;
+    [
+        line("tokenizer and sampler", options.reserved_bytes),
+        line("threads", stacks as u64),
+        line("program", program),
+    ]
+    .into_iter()
+    .chain((other > 0).then(|| line("other uses of the program", other)))
 }
 
 /// Rows that are quantized together: of a block, of an expert, or the products of all experts of one token.

@@ -29,7 +29,7 @@ pub enum EngineError {
         source: FormatError,
     },
     /// A file differs from what the manifest recorded: run `verify`, install again.
-    #[error("{}: {what}: expected {expected}, found {actual}; the file is damaged, install the model again", path.display())]
+    #[error("{}: {what}: expected {expected}, found {actual}; the file is damaged: `ouzel install --repair`, or install the model again", path.display())]
     Damaged {
         /// The damaged file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum EngineError {
         actual: String,
     },
     /// An expert's bytes do not match their checksum.
-    #[error("{}: expert {expert} of layer {layer} does not match its checksum; the file is damaged, run `ouzel verify` and install the model again", path.display())]
+    #[error("{}: expert {expert} of layer {layer} does not match its checksum; the file is damaged, `ouzel install --repair` fetches it again, or install the model from its folder", path.display())]
     Checksum {
         /// The layer's file.
         path: PathBuf,

@@ -37,6 +37,8 @@ pub struct Options {
     pub kept_bytes: Option<u64>,
     /// Bytes that the caller keeps resident beside the engine: tokenizer, sampler.
     pub reserved_bytes: u64,
+    /// Bytes that the caller keeps resident for ends that the engine does not know.
+    pub other_bytes: u64,
     /// Bytes of the program itself; 14 MiB where nothing is said.
     pub program_bytes: Option<u64>,
 }
@@ -54,6 +56,7 @@ impl Default for Options {
             logits_rows: 1,
             kept_bytes: None,
             reserved_bytes: 0,
+            other_bytes: 0,
             program_bytes: None,
         }
     }

@@ -48,7 +48,7 @@ pub enum TextError {
         missing: &'static str,
     },
     /// A file differs from what the manifest recorded.
-    #[error("{}: expected SHA-256 {expected}, found {actual}; the file is damaged, install the model again", path.display())]
+    #[error("{}: expected SHA-256 {expected}, found {actual}; the file is damaged: `ouzel install --repair`, or install the model again", path.display())]
     Damaged {
         /// The damaged file.
         path: PathBuf,

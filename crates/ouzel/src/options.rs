@@ -26,6 +26,8 @@ pub struct Options {
     pub logits_rows: u32,
     /// Bytes that the system may keep of the program's own file: they count as the process's. 14 MiB where nothing is said.
     pub program_bytes: Option<u64>,
+    /// Bytes that the caller keeps resident beside the model, such as connections and grammars.
+    pub other_bytes: u64,
     /// What is kept of the conversations that a session has had; without it only the last one continues where it stopped.
     pub prefixes: Option<PrefixOptions>,
     /// Where compiled tokenizers are kept, below `tokenizers/`. Without it, or where it cannot be written, a tokenizer is compiled
@@ -45,6 +47,7 @@ impl Options {
             threads: self.threads,
             logits_rows: self.logits_rows.max(1),
             reserved_bytes,
+            other_bytes: self.other_bytes,
             program_bytes: self.program_bytes,
             kept_bytes: self.prefixes.as_ref().map(|kept| kept.memory_bytes),
         }

@@ -125,8 +125,8 @@ fn quoted<'t>(text: &'t str, begin: &str) -> Option<&'t str> {
     text.strip_prefix(begin)?.split('`').next()
 }
 
-/// What serde says, with JSON's words for things instead of Rust's.
-fn in_words(text: &str) -> String {
+/// What serde says of a value, with JSON's words for things instead of Rust's.
+pub fn in_words(text: &str) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("invalid type: map", "found an object"),
         ("invalid type: sequence", "found an array"),

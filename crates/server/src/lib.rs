@@ -38,7 +38,7 @@ mod stop;
 mod ticket;
 mod worker;
 
-pub use body::MAX_BODY_BYTES;
+pub use body::{MAX_BODY_BYTES, in_words};
 pub use listen::{ServeError, serve};
 pub use options::ServerOptions;
 pub use sse::{Events, HEARTBEAT, Voice};

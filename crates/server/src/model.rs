@@ -14,9 +14,13 @@ use ouzel_tokenizer::Warning;
 
 use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
-use crate::model::grammar::{Demanded, Grammar};
+use crate::model::grammar::Demanded;
 use crate::turn::{Ask, Cost, End, Outcome, Piece, TokenLogprob, Turn, Usage};
 
+pub use crate::model::grammar::Grammar;
+
+/// What connections, bodies and pieces that nobody has read yet may take, in bytes: a body and a queue of usual prompts.
+pub const CONNECTION_BYTES: u64 = 16 << 20;
 /// Slots of each layer below which a model reads more than it computes.
 pub const MIN_SLOTS_A_LAYER: u32 = 8;
 
@@ -37,7 +41,12 @@ impl ModelEngine {
     ///
     /// # Errors
     /// The budget's, the tokenizer's, the template's.
-    pub fn new(model: Model, options: Options, claim: Claim) -> Result<ModelEngine, Error> {
+    pub fn new(
+        model: Model,
+        grammar: Grammar,
+        options: Options,
+        claim: Claim,
+    ) -> Result<ModelEngine, Error> {
         let budget = model.plan_budget(&options)?;
         model.tokenizer()?;
         model.template()?;
@@ -52,7 +61,7 @@ impl ModelEngine {
             options,
             claim,
             facts,
-            grammar: Grammar::default(),
+            grammar,
         })
     }
 }

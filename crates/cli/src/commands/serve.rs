@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
-use ouzel_server::model::{MIN_SLOTS_A_LAYER, ModelEngine};
+use ouzel_server::model::{CONNECTION_BYTES, Grammar, MIN_SLOTS_A_LAYER, ModelEngine};
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{ServerOptions, Stop, serve};
@@ -30,6 +30,8 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
     options.prefixes = Some(prefixes(args, &chosen));
+    let grammar = Grammar::new(model.tokenizer()?);
+    options.other_bytes = CONNECTION_BYTES + grammar.bytes() as u64;
     args.session.settle(&model, &mut options)?;
     if options.max_context.is_none() {
         options.max_context = largest_context(&model, &options)?;
@@ -40,7 +42,12 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     }
     let server = server_options(args, &chosen);
     let (names, is_public) = (server.names.join(", "), !server.is_local_only());
-    let engine: Arc<dyn Engine> = Arc::new(engine(chosen, model, options, args.session.shared)?);
+    let engine: Arc<dyn Engine> = Arc::new(engine(
+        chosen,
+        (model, grammar),
+        options,
+        args.session.shared,
+    )?);
     let log: Arc<dyn Log> = if quiet {
         Arc::new(Silent)
     } else {
@@ -102,7 +109,7 @@ fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
 
 fn engine(
     chosen: Chosen,
-    model: Model,
+    (model, grammar): (Model, Grammar),
     options: Options,
     shared: bool,
 ) -> anyhow::Result<ModelEngine> {
@@ -111,7 +118,7 @@ fn engine(
         Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
         Err(error) => Err(format!("{error:#}")),
     };
-    Ok(ModelEngine::new(model, options, Box::new(claim))?)
+    Ok(ModelEngine::new(model, grammar, options, Box::new(claim))?)
 }
 
 fn server_options(args: &ServeArgs, chosen: &Chosen) -> ServerOptions {

@@ -1,7 +1,5 @@
 //! What an answer must look like, brought from the seam's words to the tokenizer's grammars and on to the sampler.
 
-use std::sync::OnceLock;
-
 use ouzel::TokenConstraint;
 use ouzel_tokenizer::grammar::{self, Constraint, GrammarError, Grammars};
 use ouzel_tokenizer::{Tokenizer, Tool};
@@ -9,9 +7,9 @@ use ouzel_tokenizer::{Tokenizer, Tool};
 use crate::error::Refusal;
 use crate::turn::{Demand, Fields};
 
-/// A model's grammars, made when the first demand comes.
-#[derive(Debug, Default)]
-pub struct Grammar(OnceLock<Result<Grammars, GrammarError>>);
+/// A model's grammars, or why it has none. Their memory is taken when the first demand comes.
+#[derive(Debug)]
+pub struct Grammar(Result<Grammars, GrammarError>);
 
 /// What a demand is about.
 pub struct Demanded<'a> {
@@ -26,6 +24,16 @@ pub struct Demanded<'a> {
 }
 
 impl Grammar {
+    /// The grammars of what is written in these tokens.
+    pub fn new(tokenizer: &Tokenizer) -> Grammar {
+        Grammar(Grammars::new(tokenizer))
+    }
+
+    /// Bytes that the first demand takes and keeps.
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, Grammars::bytes)
+    }
+
     /// The constraint of an answer to this prompt.
     ///
     /// # Errors
@@ -53,8 +61,7 @@ impl Grammar {
             ),
         };
         let refused = |error: &GrammarError| Refusal::invalid(field, format!("{field}: {error}"));
-        let grammars = self.0.get_or_init(|| Grammars::new(tokenizer));
-        let grammars = grammars.as_ref().map_err(refused)?;
+        let grammars = self.0.as_ref().map_err(refused)?;
         let constraint = grammars.compile(tokenizer, &demand);
         let mut constraint = constraint.map_err(|error| refused(&error))?;
         constraint.follow(prompt);
