@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use ouzel_engine::{IoMode, Model, Options, Precision, Session, TokenId};
+use ouzel_engine::{IoMode, LayerKind, Model, Options, Precision, Session, TokenId};
 use ouzel_install::{InstallOptions, LocalFolder, install};
 use ouzel_storage::{OsDisk, xxh3_64};
 use ouzel_tokenizer::Tokenizer;
@@ -537,4 +537,38 @@ fn ids_that_only_cut_the_text_otherwise_are_replaced_by_those_that_are_held() {
     let marked = [turn(&encode("<turn|>")), rest].concat();
     assert_eq!(align(&marked, &spelled, &TOKENIZER), spelled);
     assert_eq!(align(&spelled, &marked, &TOKENIZER), marked);
+}
+
+/// Whoever changes these digests raises [`super::ARITHMETIC`] in the same commit: rows that are kept on disk have the old bits.
+const DIGESTS: [(Precision, u64); 2] = [
+    (Precision::Fast, 5_876_830_332_725_399_283),
+    (Precision::Exact, 7_466_024_099_511_969_335),
+];
+
+#[test]
+fn bits_that_change_raise_the_arithmetic() {
+    let ids: Vec<TokenId> = (0..40).map(|i| TokenId(300 + 7 * i % 200)).collect();
+    for (precision, expected) in DIGESTS {
+        let mut engine = engine(Some(&Places {
+            memory_blocks: 1,
+            disk_bytes: None,
+            precision,
+        }));
+        engine
+            .prefill(&ids, &mut |_| ControlFlow::Continue(()))
+            .expect("a prompt");
+        let mut bytes = Vec::new();
+        for kind in [LayerKind::Full, LayerKind::Sliding] {
+            let held = engine.held_rows(kind);
+            let start = bytes.len();
+            bytes.resize(start + held.len() * engine.row_bytes(kind), 0);
+            engine.save_rows(kind, held, &mut bytes[start..]);
+        }
+        bytes.extend(engine.logits().iter().flat_map(|x| x.to_le_bytes()));
+        assert_eq!(
+            xxh3_64(&bytes),
+            expected,
+            "{precision:?} has other bits: raise ARITHMETIC and write the new digest"
+        );
+    }
 }
