@@ -4,6 +4,7 @@ mod arguments;
 mod bench;
 mod chat;
 mod demo;
+mod documents;
 mod eval;
 mod generate;
 mod install;
