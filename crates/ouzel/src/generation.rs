@@ -83,6 +83,10 @@ pub struct Generation<'s> {
     runs_tools: bool,
     prompt: Vec<u32>,
     n_reused: usize,
+    /// Where the prompt under way stops on its way, so that what other conversations share with this one can be kept.
+    stop_at: Option<usize>,
+    /// Where the stretch of the prompt under way begins.
+    stretch_from: usize,
     /// The last [`Event::Prompt`].
     n_told: usize,
     n_new: usize,
@@ -102,13 +106,18 @@ impl<'s> Generation<'s> {
         constraint: Option<Box<dyn TokenConstraint>>,
         cancel: &Cancel,
     ) -> Result<Generation<'s>, Error> {
+        let tokenizer = parts.model.tokenizer()?;
         let output = OutputOptions {
             stop_ids: parts.model.stop_ids()?.to_vec(),
             stop_strings: options.stop.clone(),
             tools: options.tool_names.clone(),
         };
+        let stop_at = parts
+            .prefixes
+            .as_ref()
+            .and_then(|prefixes| prefixes.point_on_the_way(&prompt, parts.tokens.len(), tokenizer));
         Ok(Generation {
-            parser: OutputParser::new(parts.model.tokenizer()?, &output, &prompt),
+            parser: OutputParser::new(tokenizer, &output, &prompt),
             sampler: sampler(options, constraint.is_some(), parts.model),
             constraint,
             logprobs: options.logprobs.map(|n| Logprobs::new(usize::from(n))),
@@ -117,6 +126,8 @@ impl<'s> Generation<'s> {
             max_new: options.max_new as usize,
             runs_tools: options.runs_tools,
             n_reused: parts.tokens.len(),
+            stop_at,
+            stretch_from: parts.tokens.len(),
             n_told: parts.tokens.len(),
             n_new: 0,
             n_reasoning: 0,
@@ -155,7 +166,9 @@ impl<'s> Generation<'s> {
     }
 
     fn begin(&mut self) -> Result<(), Error> {
-        let rest = token_ids(&self.prompt[self.n_reused..]);
+        self.stretch_from = self.tokens.len();
+        let stretch = self.stretch_from..self.stop_at.unwrap_or(self.prompt.len());
+        let rest = token_ids(&self.prompt[stretch]);
         self.engine.begin_prefill(&rest, &self.cancel.0)?;
         self.phase = Phase::Prompt;
         Ok(())
@@ -171,12 +184,19 @@ impl<'s> Generation<'s> {
         };
         let held = self.engine.position();
         self.tokens.extend(&self.prompt[self.tokens.len()..held]);
-        let (done, total) = (self.n_reused + progress.done, self.prompt.len());
+        let (done, total) = (self.stretch_from + progress.done, self.prompt.len());
         if done > self.n_told {
             self.n_told = done;
             self.events.push_back(Event::Prompt { done, total });
         }
-        if done == total {
+        if progress.done < progress.total {
+            return Ok(());
+        }
+        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| done < total) {
+            prefixes.keep_now(self.engine, &self.prompt[..done]);
+            self.stop_at = None;
+            self.phase = Phase::Begin;
+        } else {
             self.sampler.observe_prompt(&token_ids(&self.prompt));
             self.phase = Phase::Answer;
         }
@@ -232,6 +252,11 @@ impl<'s> Generation<'s> {
     }
 
     fn decode(&mut self, id: TokenId) -> Result<(), Error> {
+        if let Some(prefixes) = &mut self.prefixes
+            && self.engine.is_about_to_lose(self.prompt.len() - 1)
+        {
+            prefixes.keep_now(self.engine, &self.prompt);
+        }
         self.engine.decode(id)?;
         self.tokens.push(id.0);
         Ok(())

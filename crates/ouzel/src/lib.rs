@@ -31,6 +31,7 @@ mod cache;
 mod cancel;
 mod constraint;
 mod error;
+pub mod fuzz;
 mod generation;
 mod message;
 mod model;

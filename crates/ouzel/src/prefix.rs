@@ -1,14 +1,15 @@
 //! What a session keeps of the conversations that it has had.
 //!
-//! After each turn the rows behind its prompt and behind its answer are kept; a prompt that begins like something kept continues from the
-//! longest point that can be restored. Kept are rows of keys and values as they are, never text, so a continued answer has the bits of
+//! After each turn the rows behind its prompt and behind its answer are kept, and on the way those behind its system turn, which other
+//! conversations share; a prompt that begins like something kept continues from the longest point that can be restored. Kept are rows of keys and values as they are, never text, so a continued answer has the bits of
 //! one that was computed from the first token on. Rows live in blocks of the arena as far as they were asked for, and else in
 //! files; the least used move from memory to disk and from the disk away. Nothing here can make an answer fail: what cannot be kept
 //! is not kept, and a file that is not exactly what was written is removed and computed again.
 
 pub(crate) mod align;
-mod file;
+pub(crate) mod file;
 mod keep;
+mod point;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,9 @@ use tree::{Key, Node, Place, Tree};
 /// Restoring costs some 200 MiB of reads in the full model; fewer tokens than these are computed sooner, since a prompt's rest has to
 /// be computed anyway.
 const MIN_GAIN_TOKENS: usize = 16;
+/// Tokens that conversations share with which it is worth stopping a prompt: the stop makes one chunk more, for which the full model reads its
+/// experts once more, and that takes about as long as computing so many tokens.
+const MIN_SHARED_TOKENS: usize = 256;
 /// Counts the changes of any arithmetic that show in a bit of a row, within a version: rows that a program before such a change kept on
 /// disk would go on as an answer that no program gives.
 const ARITHMETIC: u32 = 2;
@@ -240,6 +244,25 @@ impl PrefixStore {
         };
         let leaves = self.tree.leaves().into_iter();
         leaves.map(reach).max_by_key(|(_, reach)| reach.n_tokens)
+    }
+
+    /// Where a prompt, of which the engine holds `n_held` tokens, should stop on its way so that what precedes it is kept: the end of its
+    /// system turn, unless that is short, passed or kept already.
+    pub fn point_on_the_way(
+        &self,
+        prompt: &[u32],
+        n_held: usize,
+        tokenizer: &Tokenizer,
+    ) -> Option<usize> {
+        let end = point::end_of_system_turn(prompt, tokenizer)?;
+        let is_worth_it = end >= MIN_SHARED_TOKENS && end > n_held;
+        (is_worth_it && !self.has(&prompt[..end])).then_some(end)
+    }
+
+    /// Whether a context of exactly these tokens can be restored.
+    fn has(&self, ids: &[u32]) -> bool {
+        let path = self.tree.path(Key::of(&self.identity, ids));
+        !path.is_empty() && tree::farthest(&path, self.window, ids.len()) == ids.len()
     }
 
     /// Loads what the session had kept on disk when it ended last; whatever else has a name of ours goes.

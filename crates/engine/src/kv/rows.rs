@@ -25,6 +25,13 @@ impl KvCache {
         target == 0 || target == position || (target < position && self.oldest <= oldest_seen)
     }
 
+    /// Whether one token more behind `position` costs what a query at `target` sees.
+    pub fn is_about_to_lose(&self, position: usize, target: usize) -> bool {
+        let oldest_left = (position + 1).saturating_sub(self.window);
+        let seen_from = self.seen(LayerKind::Sliding, target).start;
+        (self.oldest..oldest_left).contains(&seen_from) && !self.trail.has_room()
+    }
+
     /// Whether what a query at `position` sees is at hand.
     pub fn can_stay(&self, position: usize) -> bool {
         self.oldest <= self.seen(LayerKind::Sliding, position).start

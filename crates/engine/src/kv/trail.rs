@@ -50,7 +50,7 @@ impl Trail {
     /// A record for `position`, which follows the last one; `None` where there is no room.
     pub fn push(&mut self, position: usize, blocks: &mut impl Lender) -> Option<&mut [u8]> {
         debug_assert!(self.n == 0 || position == self.first + self.n);
-        if !self.is_open || self.n == self.rows_a_block * self.max_blocks {
+        if !self.has_room() {
             return None;
         }
         if self.n == self.rows_a_block * self.blocks.len() {
@@ -62,6 +62,11 @@ impl Trail {
         self.n += 1;
         let (block, bytes) = self.place(self.n - 1);
         Some(&mut self.blocks[block][bytes])
+    }
+
+    /// Whether it takes another record.
+    pub fn has_room(&self) -> bool {
+        self.is_open && self.n < self.rows_a_block * self.max_blocks
     }
 
     /// Forgets the positions from `end` on.

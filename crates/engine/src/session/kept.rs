@@ -35,6 +35,11 @@ impl Session {
         self.cpu.kv.seen(kind, position)
     }
 
+    /// Whether decoding one more token would cost the rows that a token at `position` sees: the last moment to keep them.
+    pub fn is_about_to_lose(&self, position: usize) -> bool {
+        self.cpu.kv.is_about_to_lose(self.position, position)
+    }
+
     /// Copies the rows of `positions` to `out`: `[layers of the kind][keys, values][n_kv_heads][n, head_dim]`.
     ///
     /// # Panics

@@ -76,7 +76,8 @@ impl Header {
     /// The rows of a piece.
     pub fn piece(&self, nth: usize) -> Range<usize> {
         let start = self.rows.start + nth * self.piece_rows;
-        start..self.rows.end.min(start + self.piece_rows)
+        // Rows near the end of all numbers are in no file of ours, but in some that looks like one.
+        start..self.rows.end.min(start.saturating_add(self.piece_rows))
     }
 
     /// The pieces that have some of these rows.
@@ -85,7 +86,11 @@ impl Header {
         nth(rows.start)..nth(rows.end - 1) + 1
     }
 
-    fn encode(&self) -> Result<AlignedBuf, StorageError> {
+    /// The head's bytes.
+    ///
+    /// # Errors
+    /// Where there is no memory for them.
+    pub fn encode(&self) -> Result<AlignedBuf, StorageError> {
         let mut bytes = AlignedBuf::new(self.head_bytes())?;
         let mut at = 0;
         let mut put = |field: &[u8]| {
@@ -109,13 +114,12 @@ impl Header {
             put(&(number as u64).to_le_bytes());
         }
         self.ids.iter().for_each(|id| put(&id.to_le_bytes()));
-        let end = bytes.len() - SUM_BYTES;
-        let sum = xxh3_64(&bytes[..end]);
-        bytes[end..].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut bytes);
         Ok(bytes)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Header> {
+    /// Reads a head; `None` for whatever is none.
+    pub fn parse(bytes: &[u8]) -> Option<Header> {
         let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM_BYTES)?)?;
         let mut fields = Fields(body);
         let is_ours = fields.take(8)? == MAGIC && fields.u32()? == VERSION;
@@ -147,6 +151,15 @@ impl Header {
             ids: (0..n_ids).map(|_| fields.u32()).collect::<Option<_>>()?,
         })
     }
+}
+
+/// Gives a head the checksum that its bytes call for.
+pub fn seal(head: &mut [u8]) {
+    let Some(end) = head.len().checked_sub(SUM_BYTES) else {
+        return;
+    };
+    let sum = xxh3_64(&head[..end]);
+    head[end..].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Bytes of a head with so many ids.

@@ -19,6 +19,12 @@ impl PrefixStore {
         });
     }
 
+    /// Keeps, in the middle of a turn, what the engine has behind `ids`: what it would not have at the turn's end.
+    pub fn keep_now(&mut self, engine: &mut ouzel_engine::Session, ids: &[u32]) {
+        self.keep_to(engine, ids);
+        self.give_back_free(engine);
+    }
+
     /// Keeps what it takes to continue behind `ids`, with which the engine's tokens begin, if the engine still has that.
     fn keep_to(&mut self, engine: &mut ouzel_engine::Session, ids: &[u32]) {
         let end = ids.len();

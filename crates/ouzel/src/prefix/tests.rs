@@ -110,6 +110,8 @@ struct Rig {
     engine: Session,
     store: PrefixStore,
     tokens: Vec<u32>,
+    /// Where the next prompt stops on its way, if it gets there.
+    stop_at: Option<usize>,
 }
 
 impl Rig {
@@ -126,6 +128,7 @@ impl Rig {
             engine,
             store,
             tokens: Vec::new(),
+            stop_at: None,
         }
     }
 
@@ -135,12 +138,23 @@ impl Rig {
             engine,
             store,
             tokens,
+            stop_at,
         } = self;
         let prompt = store.begin(engine, tokens, prompt, Some(&TOKENIZER));
         assert_eq!(engine.position(), tokens.len());
         assert_eq!(tokens[..], prompt[..tokens.len()]);
         let n_reused = tokens.len();
-        let (logits, answer) = compute(engine, &prompt[n_reused..], n_new);
+        let stop_at = stop_at.take();
+        if let Some(end) = stop_at.filter(|end| (n_reused + 1..prompt.len()).contains(end)) {
+            compute(engine, &prompt[n_reused..end], 1);
+            store.keep_now(engine, &prompt[..end]);
+        }
+        let rest = &prompt[engine.position()..];
+        let (logits, answer) = compute_and(engine, rest, n_new, &mut |engine| {
+            if engine.is_about_to_lose(prompt.len() - 1) {
+                store.keep_now(engine, &prompt);
+            }
+        });
         tokens.extend(&prompt[n_reused..]);
         // The last token of an answer never enters the context.
         tokens.extend(answer.iter().take(answer.len().saturating_sub(1)));
@@ -164,6 +178,16 @@ fn argmax(logits: &[f32]) -> u32 {
 
 /// The bits of every row of logits from a prompt's last token on, and the greedy answer.
 fn compute(engine: &mut Session, rest: &[u32], n_new: usize) -> (Vec<u32>, Vec<u32>) {
+    compute_and(engine, rest, n_new, &mut |_| {})
+}
+
+/// The same, with something to do before each token.
+fn compute_and(
+    engine: &mut Session,
+    rest: &[u32],
+    n_new: usize,
+    before: &mut dyn FnMut(&mut Session),
+) -> (Vec<u32>, Vec<u32>) {
     let ids: Vec<TokenId> = rest.iter().copied().map(TokenId).collect();
     engine
         .prefill(&ids, &mut |_| ControlFlow::Continue(()))
@@ -172,6 +196,7 @@ fn compute(engine: &mut Session, rest: &[u32], n_new: usize) -> (Vec<u32>, Vec<u
     let mut answer = vec![argmax(engine.logits())];
     while answer.len() < n_new {
         let last = TokenId(answer[answer.len() - 1]);
+        before(engine);
         let logits = engine.decode(last).expect("a token");
         rows.extend(logits.iter().map(|z| z.to_bits()));
         answer.push(argmax(logits));
@@ -289,6 +314,7 @@ fn random_turns_have_the_bits_of_turns_computed_from_the_first_token() {
             }
             let (which, prompt, what) = next_prompt(&mut conversations, &mut random);
             let n_new = 1 + random.below(18);
+            rig.stop_at = (random.below(3) == 0).then(|| 1 + random.below(prompt.len()));
             let (n_reused, logits, answer) = rig.turn(&prompt, n_new);
             log.push(format!(
                 "{which}: {what}, {} tokens, {n_reused} reused",
@@ -391,9 +417,7 @@ fn what_is_in_memory_survives_a_restart() {
 
 /// Gives the head of a file a sound checksum again.
 fn reseal(bytes: &mut [u8]) {
-    let end = (16 << 10) - 8;
-    let sum = xxh3_64(&bytes[..end]);
-    bytes[end..end + 8].copy_from_slice(&sum.to_le_bytes());
+    super::file::seal(&mut bytes[..16 << 10]);
 }
 
 #[test]

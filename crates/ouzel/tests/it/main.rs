@@ -3,4 +3,6 @@
 mod answers;
 mod demo;
 mod directories;
+mod prefixes;
 mod sessions;
+mod smoke;
