@@ -15,7 +15,7 @@ use ouzel_tokenizer::Warning;
 use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
 use crate::error::Refusal;
 use crate::model::grammar::Demanded;
-use crate::turn::{Ask, Cost, End, Outcome, Piece, TokenLogprob, Turn, Usage};
+use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
 
 pub use crate::model::grammar::Grammar;
 
@@ -104,9 +104,12 @@ impl Engine for ModelEngine {
                 Some(self.grammar.constraint(tokenizer, &demanded, &prompt.ids)?)
             }
         };
+        // Where every call has its marks, text that looks like one without them is text.
+        let is_marked = matches!(turn.demand, Some(Demand::JsonOrTools(_)));
+        let tool_names = tools.iter().map(|tool| tool.name.clone());
         Ok(Prepared {
             ids: prompt.ids,
-            tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
+            tool_names: tool_names.filter(|_| !is_marked).collect(),
             settings: turn.settings,
             constraint,
             warnings: warnings.iter().map(Warning::to_string).collect(),

@@ -66,6 +66,8 @@ pub enum Demand {
     JsonObject,
     /// JSON that a schema describes.
     JsonSchema(Value),
+    /// JSON that a schema describes, or calls of the conversation's tools.
+    JsonOrTools(Value),
     /// Calls of the conversation's tools only as their schemas say.
     Tools {
         /// Whether there must be one.

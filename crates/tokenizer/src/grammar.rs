@@ -38,6 +38,15 @@ pub enum Demand {
     JsonObject,
     /// JSON that fulfils a schema. `oneOf` counts as `anyOf`.
     JsonSchema(Value),
+    /// Either JSON that fulfils a schema or calls of tools, at least one; the calls as in [`Demand::Tools`].
+    JsonOrTools {
+        /// What the JSON must fulfil.
+        schema: Value,
+        /// The tools that may be called.
+        tools: Vec<Tool>,
+        /// Whether several calls may follow each other.
+        parallel: bool,
+    },
     /// Calls of tools, in the model's notation. `strict` tools get only calls that fulfil their schema; the others' schemas are kept
     /// to where they can be.
     Tools {
@@ -119,6 +128,17 @@ impl Grammars {
                 keywords::check(schema)?;
                 (json_grammar(schema.clone())?, Mode::Whole)
             }
+            Demand::JsonOrTools {
+                schema,
+                tools,
+                parallel,
+            } => {
+                keywords::check(schema)?;
+                let text = json_options(schema.clone())?;
+                let tools = callable(tools, None)?;
+                let lark = calls::grammar(&tools, ids, *parallel, Some(&text))?;
+                (TopLevelGrammar::from_lark(lark), Mode::Calls)
+            }
             Demand::Tools {
                 tools,
                 at_least_one,
@@ -130,7 +150,7 @@ impl Grammars {
                     return Ok(Constraint::none(ids));
                 }
                 let several = *at_least_one && *parallel;
-                let lark = calls::grammar(&tools, ids, several)?;
+                let lark = calls::grammar(&tools, ids, several, None)?;
                 let mode = if *at_least_one {
                     Mode::Calls
                 } else {
@@ -185,7 +205,12 @@ fn factory(env: &TokEnv) -> Result<ParserFactory, String> {
     Ok(factory)
 }
 
-fn json_grammar(mut schema: Value) -> Result<TopLevelGrammar, GrammarError> {
+fn json_grammar(schema: Value) -> Result<TopLevelGrammar, GrammarError> {
+    Ok(TopLevelGrammar::from_json_schema(json_options(schema)?))
+}
+
+/// A schema that says itself how its JSON is written.
+fn json_options(mut schema: Value) -> Result<Value, GrammarError> {
     if schema == Value::Bool(true) {
         schema = json!({});
     }
@@ -200,7 +225,7 @@ fn json_grammar(mut schema: Value) -> Result<TopLevelGrammar, GrammarError> {
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
-    Ok(TopLevelGrammar::from_json_schema(schema))
+    Ok(schema)
 }
 
 /// The tools that may be called; their names must be such that a call of them can be read again.

@@ -50,6 +50,14 @@ impl Grammar {
                 demanded.fields.format,
                 grammar::Demand::JsonSchema(schema.clone()),
             ),
+            Demand::JsonOrTools(schema) => (
+                demanded.fields.format,
+                grammar::Demand::JsonOrTools {
+                    schema: schema.clone(),
+                    tools: demanded.tools.to_vec(),
+                    parallel: demanded.parallel,
+                },
+            ),
             Demand::Tools { at_least_one, only } => (
                 "tools",
                 grammar::Demand::Tools {
@@ -60,12 +68,33 @@ impl Grammar {
                 },
             ),
         };
-        let refused = |error: &GrammarError| Refusal::invalid(field, format!("{field}: {error}"));
+        let refused = |error: &GrammarError| {
+            let field = if is_of_tools(error, demanded.tools) {
+                "tools"
+            } else {
+                field
+            };
+            Refusal::invalid(field, format!("{field}: {error}"))
+        };
         let grammars = self.0.as_ref().map_err(refused)?;
         let constraint = grammars.compile(tokenizer, &demand);
         let mut constraint = constraint.map_err(|error| refused(&error))?;
         constraint.follow(prompt);
         Ok(Box::new(Bound(constraint)))
+    }
+}
+
+/// Whether what cannot be enforced is a tool's: where it stands begins with the tool's name, which no keyword is.
+fn is_of_tools(error: &GrammarError, tools: &[Tool]) -> bool {
+    match error {
+        GrammarError::Tool(_) => true,
+        GrammarError::Unsupported { path, .. } => {
+            let first = path.split('/').nth(1);
+            tools
+                .iter()
+                .any(|tool| tool.strict && first == Some(&tool.name))
+        }
+        GrammarError::Schema(_) | GrammarError::Vocabulary(_) => false,
     }
 }
 

@@ -196,12 +196,7 @@ fn read(request: MessagesRequest, defaults: &Defaults) -> Result<Asked, Refusal>
     )?;
     let format = config.and_then(|config| config.format);
     let of_format = demand_of_format("output_config.format", format.as_ref())?;
-    let demand = one_demand(
-        "output_config.format",
-        of_tools,
-        of_format,
-        !tools.is_empty(),
-    )?;
+    let demand = one_demand(of_tools, of_format, !tools.is_empty());
     let settings = Settings {
         max_new: max_new("max_tokens", request.max_tokens)?,
         sampler,

@@ -4,7 +4,7 @@ use ouzel::SamplerOptions;
 use ouzel_tokenizer::Tool;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::checks::{number, positive};
 use super::{Defaults, Ignored};
@@ -169,21 +169,27 @@ pub fn demand_of_format(param: &str, format: Option<&Value>) -> Result<Option<De
     }
 }
 
-/// One demand of two: grammars for calls and for the whole answer exclude each other.
+/// One demand of two: a call that must come leaves no room for JSON, one that may come stands in its place.
 pub fn one_demand(
-    param: &str,
     of_tools: Option<Demand>,
     of_format: Option<Demand>,
     has_tools: bool,
-) -> Result<Option<Demand>, Refusal> {
-    match (of_tools, of_format) {
-        (_, Some(_)) if has_tools => Err(Refusal::invalid(
-            param,
-            format!(
-                "{param}: JSON answers and tools exclude each other here; send one of them, or tool_choice none"
-            ),
-        )),
-        (of_tools, of_format) => Ok(of_format.or(of_tools)),
+) -> Option<Demand> {
+    let must_call = matches!(
+        of_tools,
+        Some(Demand::Tools {
+            at_least_one: true,
+            ..
+        })
+    );
+    match of_format {
+        None => of_tools,
+        Some(_) if must_call => of_tools,
+        Some(Demand::JsonObject) if has_tools => {
+            Some(Demand::JsonOrTools(json!({ "type": "object" })))
+        }
+        Some(Demand::JsonSchema(schema)) if has_tools => Some(Demand::JsonOrTools(schema)),
+        of_format => of_format,
     }
 }
 

@@ -134,7 +134,7 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
     let of_tools = demand_of_tools(choice, &mut tools);
     let format = request.text.and_then(|text| text.format);
     let of_format = demand_of_format("text.format", format.as_ref())?;
-    let demand = one_demand("text.format", of_tools, of_format, !tools.is_empty())?;
+    let demand = one_demand(of_tools, of_format, !tools.is_empty());
     let parallel_calls = request.parallel_tool_calls.unwrap_or(true);
     let effort = request.reasoning.and_then(|reasoning| reasoning.effort);
     let reply = ResponseReply {

@@ -187,11 +187,6 @@ fn a_field_that_cannot_be_honoured_is_named() {
         assert_eq!(response.header("x-should-retry"), Some("false"));
         response.refused(400, Some(param), "invalid_value");
     }
-    let tools = json!([{ "type": "function", "function": { "name": "x" } }]);
-    let both = json!({ "tools": tools, "response_format": { "type": "json_object" } });
-    served
-        .post(PATH, &chat("x", both))
-        .refused(400, Some("response_format"), "invalid_value");
     assert_eq!(served.metric("ouzel_turns_live"), 0.0);
 }
 

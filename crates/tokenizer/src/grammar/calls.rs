@@ -1,7 +1,8 @@
 //! The grammar of tool calls, in the notation that Gemma writes and `call` reads.
 //!
 //! ```text
-//! start   call, or several         call   <|tool_call> "call:" NAME "{" arguments "}" <tool_call|>
+//! start   call, or several; or JSON, where it may stand instead
+//! call    <|tool_call> "call:" NAME "{" arguments "}" <tool_call|>
 //! ```
 //!
 //! A schema becomes rules; what they produce fulfils it. They may produce less than the schema allows: an object's properties come in
@@ -67,8 +68,13 @@ pub(super) fn is_callable(name: &str) -> bool {
         && name.chars().any(|c| c.is_ascii_alphanumeric())
 }
 
-/// The grammar, in Lark's notation as llguidance extends it.
-pub(super) fn grammar(tools: &[&Tool], ids: Ids, several: bool) -> Result<String, GrammarError> {
+/// The grammar, in Lark's notation as llguidance extends it; `instead` is a schema whose JSON may come in the place of calls.
+pub(super) fn grammar(
+    tools: &[&Tool],
+    ids: Ids,
+    several: bool,
+    instead: Option<&Value>,
+) -> Result<String, GrammarError> {
     let mut writer = Writer::new(&NO_SCHEMA, ids);
     let mut calls = Vec::new();
     for tool in tools {
@@ -85,7 +91,11 @@ pub(super) fn grammar(tools: &[&Tool], ids: Ids, several: bool) -> Result<String
         ids.call_opens, ids.call_closes
     );
     let call = writer.rule(&call)?;
-    let start = if several { format!("{call}+") } else { call };
+    let mut start = if several { format!("{call}+") } else { call };
+    if let Some(schema) = instead {
+        let json = writer.rule(&format!("%json {schema}"))?;
+        start = format!("{json} | {start}");
+    }
     Ok(format!("start: {start}\n{}", writer.rules))
 }
 

@@ -11,7 +11,7 @@ use llguidance::Matcher;
 pub(super) enum Mode {
     /// The whole answer, which is text.
     Whole,
-    /// The whole answer, which is calls.
+    /// The whole answer, which is calls, or may be.
     Calls,
     /// Each call in an answer that is free otherwise.
     FreeWithCalls,

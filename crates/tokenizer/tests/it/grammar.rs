@@ -319,6 +319,47 @@ fn calls_that_are_drawn_at_random_are_read_and_fulfil_their_schema() {
 }
 
 #[test]
+fn json_or_calls_that_are_drawn_at_random_are_one_of_both() {
+    let tools = strict_tools();
+    let schema = json!({
+        "type": "object", "properties": { "kind": { "enum": ["bird", "fish"] }, "n": { "type": "integer" } },
+        "required": ["kind"], "additionalProperties": false,
+    });
+    let demand = Demand::JsonOrTools {
+        schema: schema.clone(),
+        tools: tools.clone(),
+        parallel: true,
+    };
+    for (model, tokenizer, grammars) in models() {
+        let mut random = Random::new(&format!("{model} JSON or calls"));
+        let (mut n_json, mut n_calls) = (0, 0);
+        for _ in 0..40 {
+            let constraint = grammars.compile(tokenizer, &demand);
+            let mut constraint = constraint.expect("it compiles");
+            let opens = ["<|tool_call>", "{"].map(|text| tokenizer.id_of(text).expect("a token"));
+            let mask = constraint.allowed().expect("a mask");
+            assert!(opens.iter().all(|id| allows(mask, *id)), "{model}");
+            // Among tokens that begin JSON or a call by chance, the mark of a call is one of few.
+            let first = opens[random.below(2)];
+            constraint.accept(first);
+            let mut ids = vec![first];
+            ids.extend(draw(tokenizer, &mut constraint, &mut random));
+            let written = tokenizer.decode(&ids, false);
+            let (text, calls) = parsed(tokenizer, &ids, &tools);
+            if calls.is_empty() {
+                let value: Value = serde_json::from_str(&text).expect("JSON");
+                assert!(fulfils(&schema, &schema, &value), "{model}: {written}");
+                n_json += 1;
+            } else {
+                assert_eq!(text, "", "{model}: {written}");
+                n_calls += 1;
+            }
+        }
+        assert!(n_json > 0 && n_calls > 0, "{model}: {n_json}, {n_calls}");
+    }
+}
+
+#[test]
 fn thinking_is_free_and_the_grammar_begins_behind_it() {
     let (tokenizer, grammars) = (&*DEMO, &*DEMO_GRAMMARS);
     let id = |name: &str| tokenizer.id_of(name).expect("a control token");
@@ -501,6 +542,16 @@ fn a_token_has_its_bytes() {
     assert_eq!(bytes("\u{2581}the"), Some(b" the".to_vec()));
     assert_eq!(bytes("<turn|>"), Some(b"<turn|>".to_vec()));
     assert_eq!(REAL.token_bytes(u32::MAX), None);
+}
+
+/// What `docs/clients.md` counts for the grammars of Gemma's vocabulary.
+const REAL_BYTES: usize = 39_954_348;
+
+#[test]
+fn the_trie_is_as_large_as_the_documents_say() {
+    let bytes = Grammars::new(&REAL).expect("Gemma's").bytes();
+    println!("{bytes} bytes for the grammars of the real vocabulary");
+    assert_eq!(bytes, REAL_BYTES);
 }
 
 #[test]
