@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use directories::BaseDirs;
 use ouzel_install::{HubOptions, Proxy, Token};
+use ouzel_storage::ShowPath;
 
 use crate::exit::usage;
 
@@ -36,7 +37,7 @@ pub fn options(
     if let Some((name, path)) = variable(&["SSL_CERT_FILE"]) {
         let pem = fs::read(&path);
         options.certificates =
-            Some(pem.with_context(|| format!("{name}: {}", Path::new(&path).display()))?);
+            Some(pem.with_context(|| format!("{name}: {}", Path::new(&path).shown()))?);
     }
     Ok(options)
 }
@@ -58,7 +59,7 @@ fn token() -> anyhow::Result<Option<Token>> {
     match fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => {
             let token = Token::parse(&text);
-            Ok(Some(token.with_context(|| path.display().to_string())?))
+            Ok(Some(token.with_context(|| path.shown().to_string())?))
         }
         _ => Ok(None),
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use directories::ProjectDirs;
 use ouzel::{Model, Options};
+use ouzel_storage::ShowPath;
 
 use crate::args::{ModelArgs, Precision, SessionArgs};
 use crate::demo;
@@ -130,7 +131,7 @@ pub fn choose(args: &ModelArgs) -> anyhow::Result<Chosen> {
             if other.is_dir() {
                 note(&format!(
                     "`{DEMO}` is the bundled model; for the other one of this name give its path, {}",
-                    other.display()
+                    other.shown()
                 ));
             }
             bundled(places)
@@ -187,7 +188,7 @@ fn usual(places: &Places) -> anyhow::Result<Option<PathBuf>> {
     }
     Err(CliError::NoModel(format!(
         "the default model {} is gone; `ouzel models default NAME` chooses another, `--model demo` is always there",
-        dir.display()
+        dir.shown()
     ))
     .into())
 }
@@ -225,7 +226,7 @@ fn named(name: &OsStr, places: Places) -> anyhow::Result<Chosen> {
         };
         return Err(CliError::NoModel(format!(
             "there is no folder {path:?} and no model of this name in {}; installed: {known}; `demo` is always there",
-            places.models.display()
+            places.models.shown()
         ))
         .into());
     };
@@ -237,7 +238,10 @@ fn named(name: &OsStr, places: Places) -> anyhow::Result<Chosen> {
 }
 
 fn names(installed: &[(String, PathBuf)]) -> String {
-    let names: Vec<_> = installed.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<_> = installed
+        .iter()
+        .map(|(name, _)| name.shown().to_string())
+        .collect();
     names.join(", ")
 }
 

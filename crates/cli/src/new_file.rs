@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use ouzel_storage::StorageError;
+use ouzel_storage::{ShowPath, StorageError};
 
 use crate::exit::usage;
 
@@ -27,7 +27,7 @@ pub enum Target {
 impl Target {
     /// Refuses what exists and what cannot come to exist.
     pub fn find(path: &Path, flag: &'static str) -> anyhow::Result<Target> {
-        let refuse = |why: &str| Err(usage(format!("{flag} {}: {why}", path.display())));
+        let refuse = |why: &str| Err(usage(format!("{flag} {}: {why}", path.shown())));
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => return refuse("is a folder; give the name of a file"),
             Ok(found) if found.is_file() => {

@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use ouzel_storage::ShowPath;
 use serde::Serialize;
 
 use crate::exit::{CliError, usage};
@@ -66,7 +67,7 @@ pub fn read_input(path: &Path) -> anyhow::Result<Vec<u8>> {
     } else {
         File::open(path)
             .and_then(|mut file| read(&mut file))
-            .map_err(|error| usage(format!("{}: {error}", path.display())))?;
+            .map_err(|error| usage(format!("{}: {error}", path.shown())))?;
     }
     if bytes.len() as u64 > MAX_INPUT_BYTES {
         return Err(too_large(&input_name(path)));
@@ -87,7 +88,7 @@ pub fn input_name(path: &Path) -> String {
     if path == Path::new("-") {
         "standard input".to_owned()
     } else {
-        path.display().to_string()
+        path.shown().to_string()
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ouzel::{Model, Options};
-use ouzel_storage::{DirLock, StorageError, free_memory, resident_memory_of};
+use ouzel_storage::{DirLock, ShowPath, StorageError, free_memory, resident_memory_of};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::CliError;
@@ -129,7 +129,7 @@ fn enter(places: &Places, note: &Note, shared: bool) -> anyhow::Result<Option<(D
     }
     let lock = DirLock::try_acquire(&folder.join(format!("{}.lock", note.pid)))?;
     let file = folder.join(format!("{}.json", note.pid));
-    fs::write(&file, serde_json::to_vec(note)?).with_context(|| file.display().to_string())?;
+    fs::write(&file, serde_json::to_vec(note)?).with_context(|| file.shown().to_string())?;
     gate.release();
     Ok(Some((lock, file)))
 }
@@ -195,9 +195,9 @@ pub fn explain(places: &Places, dir: &Path, error: StorageError) -> anyhow::Erro
     {
         Some(note) => CliError::Busy(format!(
             "{}: process {} runs this model: {}; end it first",
-            dir.display(),
+            dir.shown(),
             note.pid,
-            note.command
+            note.command.shown()
         ))
         .into(),
         None => error.into(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ouzel_format::FormatError;
-use ouzel_storage::StorageError;
+use ouzel_storage::{ShowPath, StorageError};
 use thiserror::Error;
 
 use crate::{ExpertId, LayerId};
@@ -13,7 +13,7 @@ use crate::{ExpertId, LayerId};
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The directory holds no finished model: install it first, or name another.
-    #[error("{}: not a model directory: {reason}", dir.display())]
+    #[error("{}: not a model directory: {reason}", dir.shown())]
     NotAModel {
         /// The directory as given.
         dir: PathBuf,
@@ -21,7 +21,7 @@ pub enum EngineError {
         reason: String,
     },
     /// A file of the model breaks its format: install the model again.
-    #[error("{}: {source}; install the model again", path.display())]
+    #[error("{}: {source}; install the model again", path.shown())]
     Format {
         /// The broken file.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum EngineError {
         source: FormatError,
     },
     /// A file differs from what the manifest recorded: run `verify`, install again.
-    #[error("{}: {what}: expected {expected}, found {actual}; the file is damaged: `ouzel install --repair`, or install the model again", path.display())]
+    #[error("{}: {what}: expected {expected}, found {actual}; the file is damaged: `ouzel install --repair`, or install the model again", path.shown())]
     Damaged {
         /// The damaged file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum EngineError {
         actual: String,
     },
     /// A weight is missing or has a shape that the configuration does not allow.
-    #[error("{}: tensor {name}: expected {expected}, found {actual}; install the model again", path.display())]
+    #[error("{}: tensor {name}: expected {expected}, found {actual}; install the model again", path.shown())]
     Tensor {
         /// The file that should hold it.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum EngineError {
         actual: String,
     },
     /// An expert's bytes do not match their checksum.
-    #[error("{}: expert {expert} of layer {layer} does not match its checksum; the file is damaged, `ouzel install --repair` fetches it again, or install the model from its folder", path.display())]
+    #[error("{}: expert {expert} of layer {layer} does not match its checksum; the file is damaged, `ouzel install --repair` fetches it again, or install the model from its folder", path.shown())]
     Checksum {
         /// The layer's file.
         path: PathBuf,

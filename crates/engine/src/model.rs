@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ouzel_format::{
     CheckpointConfig, Checksums, FormatError, Layout, Manifest, ResidentIndex, Sha256Hex, paths,
 };
-use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256, StorageError, find_link};
+use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256, ShowPath, StorageError, find_link};
 
 use crate::budget::{Budget, ModelBytes, auto_memory, largest_context, plan_budget};
 use crate::config::Config;
@@ -232,7 +232,7 @@ fn refuse_links(dir: &Path) -> Result<(), EngineError> {
             dir: dir.to_owned(),
             reason: format!(
                 "{} is a link, and a model has none; copy what it leads to",
-                link.display()
+                link.shown()
             ),
         }),
     }

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use ouzel_format::FormatError;
-use ouzel_storage::StorageError;
+use ouzel_storage::{ShowPath, StorageError};
 use thiserror::Error;
 
 /// An error of an installation or a verification. Whatever it is, the output is absent, resumable or complete.
 #[derive(Debug, Error)]
 pub enum InstallError {
     /// The folder to install from is no checkpoint: name another.
-    #[error("{}: not an MLX checkpoint: {reason}; give the folder that holds config.json and the safetensors files", dir.display())]
+    #[error("{}: not an MLX checkpoint: {reason}; give the folder that holds config.json and the safetensors files", dir.shown())]
     NotACheckpoint {
         /// The folder as given.
         dir: PathBuf,
@@ -46,13 +46,13 @@ pub enum InstallError {
         actual: String,
     },
     /// There is something at the output already.
-    #[error("{}: already exists; give --overwrite to replace it, or another --output", path.display())]
+    #[error("{}: already exists; give --overwrite to replace it, or another --output", path.shown())]
     Exists {
         /// The output.
         path: PathBuf,
     },
     /// What lies at the output, or beside it where the work goes on, is no model, and nobody's to remove: choose another place.
-    #[error("{}: {what}, so it is left alone; move it away first", path.display())]
+    #[error("{}: {what}, so it is left alone; move it away first", path.shown())]
     InTheWay {
         /// Where it lies.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum InstallError {
         what: String,
     },
     /// What is to be repaired came from another checkpoint than the one at hand: name the right one.
-    #[error("{}: {what} another checkpoint than this one; name its repository with --repo and --revision, or its folder with --from", dir.display())]
+    #[error("{}: {what} another checkpoint than this one; name its repository with --repo and --revision, or its folder with --from", dir.shown())]
     OtherCheckpoint {
         /// The model, or the place of one.
         dir: PathBuf,
@@ -68,7 +68,7 @@ pub enum InstallError {
         what: &'static str,
     },
     /// The disk has too little room; nothing was written.
-    #[error("{}: {needed} bytes are needed, {reserve} of them as a reserve, and {free} are free; make room, or choose a folder on another disk", path.display())]
+    #[error("{}: {needed} bytes are needed, {reserve} of them as a reserve, and {free} are free; make room, or choose a folder on another disk", path.shown())]
     NoRoom {
         /// The output.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum InstallError {
         free: u64,
     },
     /// The directory to verify is not a finished model.
-    #[error("{}: {reason}", dir.display())]
+    #[error("{}: {reason}", dir.shown())]
     NotAModel {
         /// The directory.
         dir: PathBuf,
@@ -96,7 +96,7 @@ pub enum InstallError {
         source: Box<FormatError>,
     },
     /// A file of a model differs from what was recorded.
-    #[error("{}: {what}: expected {expected}, found {actual}; `ouzel install --repair` fetches it again", path.display())]
+    #[error("{}: {what}: expected {expected}, found {actual}; `ouzel install --repair` fetches it again", path.shown())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -150,7 +150,7 @@ pub enum InstallError {
         reason: String,
     },
     /// The disk gives back other bytes than were written.
-    #[error("{}: the bytes at offset {offset} are not those that were written; the disk may be failing; the same command checks everything again and goes on", path.display())]
+    #[error("{}: the bytes at offset {offset} are not those that were written; the disk may be failing; the same command checks everything again and goes on", path.shown())]
     Unkept {
         /// The file.
         path: PathBuf,
@@ -170,8 +170,8 @@ fn located(path: &Path, source: &FormatError) -> String {
     let said = source.to_string();
     let name = path.file_name().map(|name| name.to_string_lossy());
     match name.and_then(|name| said.strip_prefix(&*name)) {
-        Some(rest) => format!("{}{rest}", path.display()),
-        None => format!("{}: {said}", path.display()),
+        Some(rest) => format!("{}{rest}", path.shown()),
+        None => format!("{}: {said}", path.shown()),
     }
 }
 

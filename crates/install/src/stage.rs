@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use ouzel_format::{Sha256Hex, paths};
-use ouzel_storage::{Disk, WriteFile, Xxh3};
+use ouzel_storage::{Disk, ShowPath, WriteFile, Xxh3};
 
 use crate::InstallError;
 use crate::hash::BUFFER_BYTES;
@@ -418,7 +418,7 @@ pub fn check_replaceable(disk: &dyn Disk, path: &Path) -> Result<(), InstallErro
         None => Ok(()),
         Some(name) => Err(in_the_way(
             path,
-            &format!("holds {}, which is no part of a model", name.display()),
+            &format!("holds {}, which is no part of a model", name.shown()),
         )),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ouzel_format::{
     Checksums, FileRecord, FormatError, LayerLayout, Layout, Manifest, Receipt, Sha256Hex, paths,
 };
-use ouzel_storage::{Disk, Sha256};
+use ouzel_storage::{Disk, Sha256, ShowPath};
 
 use crate::hash::{BUFFER_BYTES, hash_file};
 use crate::{Event, InstallError, Phase, stage};
@@ -137,7 +137,7 @@ pub fn refuse_links(disk: &dyn Disk, dir: &Path) -> Result<(), InstallError> {
                     dir: dir.to_owned(),
                     reason: format!(
                         "{} is a link, and a model has none; copy what it leads to",
-                        path.display()
+                        path.shown()
                     ),
                 });
             }

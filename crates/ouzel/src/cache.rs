@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ouzel_storage::{Mmap, Sha256};
+use ouzel_storage::{Mmap, Sha256, ShowPath};
 use ouzel_tokenizer::Tokenizer;
 
 use crate::TextError;
@@ -82,7 +82,7 @@ fn store(path: &Path, image: &[u8]) -> io::Result<()> {
     let n = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
     let partial = PathBuf::from(format!(
         "{}.{}-{n}.partial",
-        path.display(),
+        path.shown(),
         std::process::id()
     ));
     let written = File::create_new(&partial).and_then(|mut file| {

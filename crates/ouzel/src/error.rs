@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ouzel_engine::EngineError;
+use ouzel_storage::ShowPath;
 use ouzel_tokenizer::{TemplateError, TokenizerError};
 use thiserror::Error;
 
@@ -38,7 +39,7 @@ pub enum Error {
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file is not part of the model.
-    #[error("{}: no {file}, without which {missing}; put the file into the checkpoint's folder and install again (token ids work without it)", dir.display())]
+    #[error("{}: no {file}, without which {missing}; put the file into the checkpoint's folder and install again (token ids work without it)", dir.shown())]
     Missing {
         /// The model directory.
         dir: PathBuf,
@@ -48,7 +49,7 @@ pub enum TextError {
         missing: &'static str,
     },
     /// A file differs from what the manifest recorded.
-    #[error("{}: expected SHA-256 {expected}, found {actual}; the file is damaged: `ouzel install --repair`, or install the model again", path.display())]
+    #[error("{}: expected SHA-256 {expected}, found {actual}; the file is damaged: `ouzel install --repair`, or install the model again", path.shown())]
     Damaged {
         /// The damaged file.
         path: PathBuf,
@@ -58,7 +59,7 @@ pub enum TextError {
         actual: String,
     },
     /// A file cannot be read or understood.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {reason}", path.shown())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -66,7 +67,7 @@ pub enum TextError {
         reason: String,
     },
     /// The tokenizer cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Tokenizer {
         /// The tokenizer's file.
         path: PathBuf,
@@ -74,7 +75,7 @@ pub enum TextError {
         source: TokenizerError,
     },
     /// The chat template cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Template {
         /// The template's file.
         path: PathBuf,

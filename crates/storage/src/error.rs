@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::ShowPath;
+
 /// An error of the storage room.
 #[derive(Debug, Error)]
 pub enum StorageError {
     /// The system refused an operation.
-    #[error("{}: {action}: {source}", path.display())]
+    #[error("{}: {action}: {source}", path.shown())]
     Io {
         /// What was tried.
         action: &'static str,
@@ -19,7 +21,7 @@ pub enum StorageError {
         source: io::Error,
     },
     /// The system failed to read bytes that should be there.
-    #[error("{}: reading {expected} bytes at offset {offset} failed after {actual}: {source}", path.display())]
+    #[error("{}: reading {expected} bytes at offset {offset} failed after {actual}: {source}", path.shown())]
     Read {
         /// The file.
         path: PathBuf,
@@ -33,13 +35,13 @@ pub enum StorageError {
         source: io::Error,
     },
     /// The disk is full: make room and try again.
-    #[error("{}: the disk is full; make room and try again", path.display())]
+    #[error("{}: the disk is full; make room and try again", path.shown())]
     NoSpace {
         /// The file being written.
         path: PathBuf,
     },
     /// A file ends before the bytes that were asked for.
-    #[error("{}: ends after {actual} of the {expected} bytes asked for at offset {offset}; the file was cut short: `ouzel install --repair`, or install the model again", path.display())]
+    #[error("{}: ends after {actual} of the {expected} bytes asked for at offset {offset}; the file was cut short: `ouzel install --repair`, or install the model again", path.shown())]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -59,7 +61,7 @@ pub enum StorageError {
         bytes: usize,
     },
     /// Another process holds the lock.
-    #[error("{}: another ouzel is at work on it; wait for it to end", path.display())]
+    #[error("{}: another ouzel is at work on it; wait for it to end", path.shown())]
     Locked {
         /// The lock's file.
         path: PathBuf,

@@ -16,6 +16,7 @@ mod memory;
 mod positioned;
 pub mod probe;
 mod region;
+mod shown;
 pub mod sim;
 mod stream;
 mod sys;
@@ -30,6 +31,7 @@ pub use map::Mmap;
 pub use memory::{free_memory, peak_memory, program_file_bytes, resident_memory_of};
 pub use positioned::{IoMode, PositionedFile, ReadMode};
 pub use region::Region;
+pub use shown::{ShowPath, Shown};
 pub use stream::StreamWriter;
 
 use std::path::Path;

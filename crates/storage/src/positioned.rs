@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{AlignedBuf, StorageError, sys};
+use crate::{AlignedBuf, ShowPath, StorageError, sys};
 
 /// Direct reads want addresses, offsets and lengths in multiples of this; no disk in use has larger blocks.
 const DIRECT_BLOCK: usize = 4096;
@@ -118,7 +118,7 @@ impl PositionedFile {
             let address = buf.as_ptr().addr();
             let whole =
                 [address, buf.len(), offset as usize].map(|n| n.is_multiple_of(DIRECT_BLOCK));
-            assert_eq!(whole, [true; 3], "a direct read of {}", self.path.display());
+            assert_eq!(whole, [true; 3], "a direct read of {}", self.path.shown());
         }
         let granularity = match self.mode {
             ReadMode::Direct => DIRECT_BLOCK,

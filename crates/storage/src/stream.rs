@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{AlignedBuf, StorageError, sys};
+use crate::{AlignedBuf, ShowPath, StorageError, sys};
 
 /// A file under way, which takes whole blocks and, at its end, a rest.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl StreamWriter {
     pub fn write_block(&mut self, block: &[u8]) -> Result<(), StorageError> {
         let whole = [block.as_ptr().addr(), block.len()];
         let whole = whole.map(|n| n.is_multiple_of(AlignedBuf::ALIGNMENT));
-        assert_eq!(whole, [true; 2], "a block of {}", self.path.display());
+        assert_eq!(whole, [true; 2], "a block of {}", self.path.shown());
         let result = match &mut self.direct {
             Some(file) => file.write_all(block),
             None => self.buffered.write_all(block),

@@ -6,6 +6,7 @@
 use std::io::{self, IsTerminal};
 
 use ouzel::{Error, GenerateOptions, Message, Session, Stats, StopReason};
+use ouzel_storage::ShowPath;
 
 use super::answer;
 use crate::args::{ChatArgs, Thinking};
@@ -80,10 +81,7 @@ impl Conversation {
         let is_typed = io::stdin().is_terminal();
         let mut lines = if is_typed {
             if !self.quiet {
-                note(&format!(
-                    "{}; /help lists the commands",
-                    chosen.dir.display()
-                ));
+                note(&format!("{}; /help lists the commands", chosen.dir.shown()));
             }
             Lines::terminal(chosen.history())?
         } else {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use ouzel::{Error, Model};
+use ouzel_storage::ShowPath;
 
 use crate::args::InspectArgs;
 use crate::models;
@@ -54,8 +55,8 @@ fn describe(model: &Model) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{what:<14} {value}");
     };
-    line("model", manifest.model_id.clone());
-    line("directory", model.dir().display().to_string());
+    line("model", manifest.model_id.shown().to_string());
+    line("directory", model.dir().shown().to_string());
     line(
         "files",
         format!("{}, {}", manifest.files.len(), bytes(size)),

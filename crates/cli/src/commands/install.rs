@@ -11,7 +11,7 @@ use ouzel_install::{
     Hub, InstallError, InstallOptions, Installation, Installed, LocalFolder, Source, discard,
     pinned, repair, was_cut_short,
 };
-use ouzel_storage::{OsDisk, peak_memory};
+use ouzel_storage::{OsDisk, ShowPath, peak_memory};
 use serde_json::json;
 
 use crate::args::{InstallArgs, ProgressMode};
@@ -50,13 +50,16 @@ pub fn run(args: &InstallArgs, quiet: bool) -> anyhow::Result<()> {
     }
     if !args.dry_run && !args.repair && !args.overwrite && target.is_done()? {
         target.become_default()?;
-        let path = target.output.display();
         return match is_json(args) {
-            true => write_json(&json!({ "event": "present", "path": path.to_string() })),
+            true => write_json(&json!({ "event": "present", "path": target.path() })),
             false => write(&format!(
-                "{path}: installed already; `ouzel verify` compares it with its hashes\n"
+                "{}: installed already; `ouzel verify` compares it with its hashes\n",
+                target.output.shown()
             )),
         };
+    }
+    if args.dry_run {
+        target.check_writable()?;
     }
     let cancel = Arc::default();
     let origin = origin(args, &target, &cancel)?;
@@ -108,7 +111,7 @@ fn install(
     installation.check_room()?;
     if reporter.is_json() {
         reporter.tell(&screen::json(target, origin, &installation));
-    } else if !quiet && matches!(origin, Origin::Hub { .. }) {
+    } else if !quiet {
         note_raw(&screen::text(target, origin, &installation));
     }
     installation.run(&mut |event| reporter.show(event))
@@ -173,17 +176,17 @@ fn options(
 }
 
 fn tell(target: &Target, installed: Option<&Installed>, is_json: bool) -> anyhow::Result<()> {
-    let path = target.output.display();
+    let path = target.output.shown();
     let Some(installed) = installed else {
         return match is_json {
-            true => write_json(&json!({ "event": "whole", "path": path.to_string() })),
+            true => write_json(&json!({ "event": "whole", "path": target.path() })),
             false => write(&format!("{path}: nothing is damaged\n")),
         };
     };
     let n_files = installed.manifest.files.len();
     if is_json {
         return write_json(&json!({
-            "event": "installed", "path": path.to_string(), "files": n_files, "bytes": installed.bytes,
+            "event": "installed", "path": target.path(), "files": n_files, "bytes": installed.bytes,
             "resumed_bytes": installed.resumed_bytes, "peak_memory_bytes": peak_memory(),
         }));
     }
@@ -194,7 +197,7 @@ fn tell(target: &Target, installed: Option<&Installed>, is_json: bool) -> anyhow
 }
 
 fn discard_partial(target: &Target, is_json: bool) -> anyhow::Result<()> {
-    let path = target.output.display();
+    let path = target.output.shown();
     let was_there = was_cut_short(&OsDisk, &target.output);
     if was_there {
         let lock = target.lock()?;
@@ -204,7 +207,7 @@ fn discard_partial(target: &Target, is_json: bool) -> anyhow::Result<()> {
     }
     if is_json {
         return write_json(&json!({
-            "event": "discarded", "path": path.to_string(), "was_there": was_there,
+            "event": "discarded", "path": target.path(), "was_there": was_there,
         }));
     }
     let what = match was_there {

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, IsTerminal};
 
 use anyhow::Context;
 use ouzel_install::remove;
-use ouzel_storage::{DirLock, OsDisk};
+use ouzel_storage::{DirLock, OsDisk, ShowPath};
 
 use crate::args::{ModelsArgs, ModelsCommand};
 use crate::exit::{CliError, usage};
@@ -31,7 +31,7 @@ pub fn run(args: &ModelsArgs) -> anyhow::Result<()> {
                 .into());
             }
             places.set_default(&entry.path)?;
-            write(&format!("{} is the default model\n", entry.name))
+            write(&format!("{} is the default model\n", entry.name.shown()))
         }
         Some(ModelsCommand::Remove { name, yes }) => {
             let entry = find(&places, name)?;
@@ -45,10 +45,12 @@ fn table(places: &Places) -> String {
     if entries.is_empty() {
         return format!(
             "no model is installed in {}; `ouzel install` brings one, and `--model demo` is always there\n",
-            places.models.display()
+            places.models.shown()
         );
     }
-    let width = entries.iter().map(|entry| entry.name.chars().count()).max();
+    let name = |entry: &Entry| entry.name.shown().to_string();
+    let width = entries.iter().map(|entry| name(entry).chars().count());
+    let width = width.max();
     let width = width.unwrap_or(0).max(4);
     let mut table = format!("  {:width$}  {:>9}  {:10}  PATH\n", "NAME", "SIZE", "STATE");
     for entry in &entries {
@@ -63,16 +65,16 @@ fn table(places: &Places) -> String {
         let _ = writeln!(
             table,
             "{mark} {:width$}  {:>9}  {state:10}  {}",
-            entry.name,
+            name(entry),
             bytes(entry.bytes),
-            entry.path.display()
+            entry.path.shown()
         );
     }
     for entry in entries
         .iter()
         .filter(|entry| entry.state != State::Complete)
     {
-        let _ = writeln!(table, "{}: {}", entry.name, words(&entry.state));
+        let _ = writeln!(table, "{}: {}", name(entry), words(&entry.state));
     }
     if entries.iter().any(|entry| entry.is_default) {
         table.push_str("* is used when no --model is given\n");
@@ -108,7 +110,7 @@ fn find(places: &Places, name: &str) -> anyhow::Result<Entry> {
     };
     Err(CliError::NoModel(format!(
         "there is no model {name:?} in {}; installed: {known}",
-        places.models.display()
+        places.models.shown()
     ))
     .into())
 }
@@ -116,7 +118,7 @@ fn find(places: &Places, name: &str) -> anyhow::Result<Entry> {
 fn remove_one(places: &Places, entry: &Entry, yes: bool) -> anyhow::Result<()> {
     // A model may be a link; then it goes with what it leads to, and nobody may be using that.
     let dir = fs::canonicalize(&entry.path).unwrap_or_else(|_| entry.path.clone());
-    let what = format!("{} ({})", dir.display(), bytes(entry.bytes));
+    let what = format!("{} ({})", dir.shown(), bytes(entry.bytes));
     if !yes && !confirm(&format!("Remove {what}? [y/N] "))? {
         return Err(usage(format!("{}: kept", entry.name)));
     }
@@ -126,7 +128,7 @@ fn remove_one(places: &Places, entry: &Entry, yes: bool) -> anyhow::Result<()> {
     lock.release();
     removed?;
     if entry.path.is_symlink() {
-        fs::remove_file(&entry.path).with_context(|| entry.path.display().to_string())?;
+        fs::remove_file(&entry.path).with_context(|| entry.path.shown().to_string())?;
     }
     if entry.is_default {
         places.forget_default();

@@ -10,6 +10,7 @@ use ouzel_server::model::{CONNECTION_BYTES, Grammar, MIN_SLOTS_A_LAYER, ModelEng
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{ServerOptions, Stop, serve};
+use ouzel_storage::ShowPath;
 
 use crate::args::ServeArgs;
 use crate::interrupt::Stoppable;
@@ -62,7 +63,7 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
             );
         }
         // Scripts wait for this line, so it comes with --quiet, too.
-        note(&format!("{names} at http://{address}/v1"));
+        note(&format!("{} at http://{address}/v1", names.shown()));
     })?)
 }
 

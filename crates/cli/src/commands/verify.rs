@@ -1,7 +1,7 @@
 //! `ouzel verify`: every file of a model is hashed again.
 
 use ouzel_install::{Damage, find_damage};
-use ouzel_storage::OsDisk;
+use ouzel_storage::{OsDisk, ShowPath};
 
 use crate::args::{ProgressMode, VerifyArgs};
 use crate::exit::{self, CliError};
@@ -16,7 +16,7 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let mut reporter = Reporter::new(ProgressMode::Auto, quiet);
     let verified = find_damage(&OsDisk, &chosen.dir, &mut |event| reporter.show(event))?;
     drop(reporter);
-    let dir = chosen.dir.display();
+    let dir = chosen.dir.shown();
     match verified.damages.as_slice() {
         [] => {}
         [damage] => {
@@ -57,7 +57,7 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
 fn describe(damage: &Damage) -> String {
     format!(
         "{}: {}: expected {}, found {}",
-        damage.path.display(),
+        damage.path.shown(),
         damage.what,
         damage.expected,
         damage.actual

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ouzel_format::Manifest;
 use ouzel_install::was_cut_short;
-use ouzel_storage::{DirLock, OsDisk, StorageError};
+use ouzel_storage::{DirLock, OsDisk, ShowPath, StorageError};
 
 use super::{EXTENSION, Places};
 use crate::demo;
@@ -62,7 +62,7 @@ impl Places {
 
     /// Makes a model the default of every command.
     pub fn set_default(&self, dir: &Path) -> anyhow::Result<()> {
-        fs::create_dir_all(&self.models).with_context(|| self.models.display().to_string())?;
+        fs::create_dir_all(&self.models).with_context(|| self.models.shown().to_string())?;
         // The folder above is told by where it is, the model by its name: it may be a link.
         let dir = match (dir.parent(), dir.file_name()) {
             (Some(parent), Some(name)) => {
@@ -80,7 +80,7 @@ impl Places {
         let text = dir.strip_prefix(&here).unwrap_or(&dir);
         let text = text
             .to_str()
-            .with_context(|| format!("{}: a name that is not UTF-8", dir.display()))?;
+            .with_context(|| format!("{}: a name that is not UTF-8", dir.shown()))?;
         let path = self.models.join(DEFAULT_FILE);
         let new = self.models.join(format!("{DEFAULT_FILE}.new"));
         let write = || -> io::Result<()> {
@@ -89,7 +89,7 @@ impl Places {
             file.sync_all()?;
             fs::rename(&new, &path)
         };
-        write().with_context(|| path.display().to_string())
+        write().with_context(|| path.shown().to_string())
     }
 
     /// Forgets the default model.

@@ -26,6 +26,104 @@ fn a_checkpoint_installs_under_its_name_and_verifies() {
     assert!(user.run(&["inspect"]).ok().contains("mlx.gturbo"));
 }
 
+/// What a dry run shows is what an installation shows before it begins, from a folder as from a hub.
+#[test]
+fn an_installation_says_what_it_will_do_before_it_does_it() {
+    let user = User::new();
+    let tiny = repository("testdata/tiny-a/mlx").display().to_string();
+    let output = user.path("models/birds.gturbo");
+    let install = |more: &[&str]| {
+        let args = ["install", "--from", &tiny, "--output", &output];
+        user.run(&[&args[..], more].concat())
+    };
+    let planned = install(&["--dry-run"]).ok();
+    for part in [
+        "from",
+        "tiny-a/mlx",
+        "transfer",
+        "bytes",
+        &output,
+        "stay free",
+    ] {
+        assert!(planned.contains(part), "{part}: {planned}");
+    }
+    assert!(!user.models.exists(), "a dry run leaves nothing behind");
+    let run = install(&[]);
+    // What is free may have changed meanwhile.
+    for line in planned.lines().filter(|line| !line.contains("free")) {
+        assert!(run.err.contains(line), "{line}: {run:?}");
+    }
+    assert!(run.err.contains("stay free"), "{run:?}");
+    run.ok();
+    let quiet = install(&["--overwrite", "--quiet"]);
+    assert!(!quiet.err.contains("transfer"), "{quiet:?}");
+    quiet.ok();
+}
+
+#[test]
+fn a_dry_run_notices_that_nothing_can_be_made_there() {
+    let user = User::new();
+    let tiny = repository("testdata/tiny-a/mlx").display().to_string();
+    let refused = |output: &str, says: &str| {
+        for more in [&["--dry-run"][..], &[]] {
+            let args = ["install", "--from", &tiny, "--output", output];
+            let run = user.run(&[&args[..], more].concat());
+            run.refused(5, &[says, "nothing can be installed there", "--output"]);
+        }
+    };
+    let file = user.file("a-file", b"mine");
+    refused(&format!("{file}/model.gturbo"), "a-file");
+    refused(&format!("{file}/below/model.gturbo"), "a-file");
+    // Nobody can make anything there, not even root.
+    if cfg!(target_os = "linux") {
+        refused("/proc/model.gturbo", "/proc");
+    }
+}
+
+/// A line stays a line, whatever a path is called.
+#[cfg(unix)]
+#[test]
+fn a_path_with_a_newline_breaks_no_line() {
+    let user = User::new();
+    let tiny = repository("testdata/tiny-a/mlx").display().to_string();
+    let (odd, shown) = ("mo\ndel\u{1b}[1m", "mo\\ndel\\u{1b}[1m");
+    let nowhere = user.path(odd);
+    user.run(&["inspect", &nowhere]).refused(3, &[shown]);
+    user.run(&["install", "--from", &nowhere])
+        .refused(3, &[shown]);
+    user.run(&["generate", "--messages-file", &nowhere])
+        .refused(2, &[shown]);
+    let file = user.file(odd, b"no model");
+    user.run(&["verify", &file]).refused(3, &[shown]);
+    let below = format!("{file}/model.gturbo");
+    user.run(&["install", "--from", &tiny, "--output", &below])
+        .refused(5, &[shown]);
+    let output = format!("{}.gturbo", user.models.join(odd).display());
+    let run = user.run(&["install", "--from", &tiny, "--output", &output]);
+    let n_lines = run.err.lines().count();
+    assert!(run.err.contains(shown), "{run:?}");
+    assert_eq!(run.ok().lines().count(), 1);
+    let plain = user.run(&[
+        "install",
+        "--from",
+        &tiny,
+        "--output",
+        &user.path("plain.gturbo"),
+    ]);
+    assert_eq!(plain.err.lines().count(), n_lines, "as with any other name");
+    // A program gets the path as it is.
+    let args = ["install", "--from", &tiny, "--output", &output];
+    let json = user.run(&[&args[..], &["--overwrite", "--progress", "json"]].concat());
+    let json = json.ok();
+    let last: serde_json::Value =
+        serde_json::from_str(json.lines().last().expect("events")).expect("JSON");
+    assert_eq!(last["path"], output);
+    for args in [&["models"][..], &["inspect", &output], &["verify", &output]] {
+        let said = user.run(args).ok();
+        assert!(!said.contains(odd), "{said}");
+    }
+}
+
 #[test]
 fn the_name_of_the_bundled_model_is_taken() {
     let user = User::new();
@@ -46,7 +144,7 @@ fn the_name_of_the_bundled_model_is_taken() {
         "--output",
         &output("birds.gturbo/"),
     ]);
-    assert_eq!(run.err, "", "nothing is missing from it");
+    assert!(!run.err.contains("no "), "nothing is missing: {run:?}");
     run.ok();
     assert!(user.run(&["inspect"]).ok().contains("birds.gturbo"));
 }

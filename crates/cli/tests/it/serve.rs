@@ -200,6 +200,7 @@ fn what_the_engine_offers_works() {
     );
     tool_round(&serving);
     bound(&serving);
+    bound_or_calling(&serving);
     raw_text(&serving);
 }
 
@@ -297,6 +298,99 @@ fn bound(serving: &Serving) {
         text.contains("response_format") && text.contains("not"),
         "{text}"
     );
+}
+
+/// With a format and tools an answer has the format or calls; which of them is up to the model, and here to a bias.
+fn bound_or_calling(serving: &Serving) {
+    let mark = json!({ "content": "<|tool_call>" });
+    let mark = serving.ok("/tokenize", &mark)["tokens"][0].to_string();
+    let schema = json!({
+        "type": "object", "properties": { "kind": { "enum": ["bird", "fish"] } }, "required": ["kind"], "additionalProperties": false,
+    });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "kind", "strict": true, "schema": schema } });
+    let tool = json!({ "type": "function", "function": { "name": "look_up", "strict": true, "parameters": schema } });
+    let ask = |bias: i32, more: Value| {
+        let mut request =
+            json!({ "response_format": format, "tools": [tool], "logit_bias": { &mark: bias } });
+        let fields = more.as_object().expect("an object").clone();
+        request.as_object_mut().expect("an object").extend(fields);
+        let request = chat("What is a thrush?", request);
+        serving.ok("/v1/chat/completions", &request)["choices"][0].clone()
+    };
+    let of_schema = |text: &Value| {
+        let text = text.as_str().expect("a text");
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        let kind = value["kind"].as_str().unwrap_or_default();
+        assert!(["bird", "fish"].contains(&kind), "{text}");
+    };
+    let text = ask(-100, json!({}));
+    assert_eq!(text["finish_reason"], "stop", "{text}");
+    of_schema(&text["message"]["content"]);
+    // A call that must come leaves no room for the format.
+    for (bias, more) in [
+        (100, json!({ "parallel_tool_calls": false })),
+        (
+            0,
+            json!({ "tool_choice": "required", "parallel_tool_calls": false }),
+        ),
+    ] {
+        let call = ask(bias, more);
+        assert_eq!(call["finish_reason"], "tool_calls", "{call}");
+        of_schema(&call["message"]["tool_calls"][0]["function"]["arguments"]);
+    }
+    let text = ask(0, json!({ "tool_choice": "none" }));
+    of_schema(&text["message"]["content"]);
+    // What cannot be enforced is named where it stands.
+    let unsupported = json!({ "type": "object", "not": {} });
+    let odd_format =
+        json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": unsupported } });
+    let odd_tool = json!({ "type": "function", "function": { "name": "odd", "strict": true, "parameters": unsupported } });
+    for (more, param) in [
+        (
+            json!({ "response_format": odd_format, "tools": [tool] }),
+            "response_format",
+        ),
+        (
+            json!({ "response_format": format, "tools": [odd_tool] }),
+            "tools",
+        ),
+    ] {
+        let (status, text) = serving.ask("POST", "/v1/chat/completions", &chat("x", more));
+        let error = serde_json::from_str::<Value>(&text).expect("JSON")["error"].clone();
+        assert_eq!((status, &error["param"]), (400, &json!(param)), "{text}");
+    }
+}
+
+/// Instructions and tools that another conversation has, too, are not computed again; answers are those of a server without a past.
+#[test]
+fn conversations_that_share_instructions_and_tools_continue_behind_them() {
+    let system = "A thrush is a songbird. A wren is a small songbird. ".repeat(70);
+    let tools = json!([{ "type": "function", "function": { "name": "look_up", "parameters": { "type": "object", "properties": { "word": { "type": "string" } } } } }]);
+    let request = |question: &str| {
+        json!({
+            "messages": [{ "role": "system", "content": system }, { "role": "user", "content": question }],
+            "tools": tools, "temperature": 0, "max_tokens": 12,
+        })
+    };
+    let questions = ["What is a thrush?", "And what is a fieldfare?", "An owl?"];
+    let warm = Serving::new(&[]);
+    let answers = questions.map(|question| warm.ok("/v1/chat/completions", &request(question)));
+    let cached = |answer: &Value| {
+        let details = &answer["usage"]["prompt_tokens_details"];
+        details["cached_tokens"].as_u64().expect("a count")
+    };
+    assert_eq!(cached(&answers[0]), 0);
+    let shared = cached(&answers[1]);
+    let n_prompt = answers[1]["usage"]["prompt_tokens"].as_u64();
+    let n_prompt = n_prompt.expect("a count");
+    println!("{shared} of {n_prompt} tokens are shared");
+    assert!(shared > 256 && n_prompt - shared < 32, "{answers:?}");
+    assert!(cached(&answers[2]).abs_diff(shared) < 4, "{answers:?}");
+    for (question, answer) in questions.iter().zip(&answers) {
+        let cold = Serving::new(&["--prefix-memory", "0"]);
+        let expected = cold.ok("/v1/chat/completions", &request(question));
+        assert_eq!(answer["choices"], expected["choices"], "{question}");
+    }
 }
 
 #[test]

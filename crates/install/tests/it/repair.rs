@@ -17,19 +17,24 @@ const DEMO: &str = "models/demo";
 /// One expert of the demo model in each of its tensors' ranges, and a margin.
 const FEW_BYTES: u64 = 2 << 20;
 
+/// A hub that serves the demo's checkpoint, and its client.
+fn hub() -> (Loopback, Hub) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let loopback = Loopback::serve(&root.join(DEMO), Options::default()).expect("a port");
+    let hub = Hub::open(&HubOptions {
+        endpoint: loopback.endpoint(),
+        ..HubOptions::new(REPOSITORY, COMMIT)
+    });
+    (loopback, hub.expect("a hub"))
+}
+
 fn flip(disk: &SimDisk, file: &str, byte: usize) {
     disk.flip_bit(&output().join(file), byte);
 }
 
 #[test]
 fn every_damage_is_named_and_only_that_comes_again() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let loopback = Loopback::serve(&root.join(DEMO), Options::default()).expect("a port");
-    let hub = Hub::open(&HubOptions {
-        endpoint: loopback.endpoint(),
-        ..HubOptions::new(REPOSITORY, COMMIT)
-    })
-    .expect("a hub");
+    let (loopback, hub) = hub();
     let disk = disk();
     let options = InstallOptions::default();
     install(&hub, &disk, &output(), &options, &mut |_| {}).expect("a model");
@@ -112,13 +117,7 @@ fn a_repair_that_is_cut_short_goes_on() {
 /// is written again.
 #[test]
 fn a_lost_manifest_or_receipt_costs_no_weights() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let loopback = Loopback::serve(&root.join(DEMO), Options::default()).expect("a port");
-    let hub = Hub::open(&HubOptions {
-        endpoint: loopback.endpoint(),
-        ..HubOptions::new(REPOSITORY, COMMIT)
-    })
-    .expect("a hub");
+    let (loopback, hub) = hub();
     let disk = disk();
     let options = InstallOptions {
         repository: Some(REPOSITORY.to_owned()),

@@ -8,5 +8,6 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 mod disks;
 mod probe;
 mod reads;
+mod shown;
 mod small;
 mod streams;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ouzel_install::Installation;
+use ouzel_storage::ShowPath;
 use serde_json::{Value, json};
 
 use super::Origin;
@@ -16,7 +17,7 @@ pub fn text(target: &Target, origin: &Origin, installation: &Installation<'_>) -
         let _ = writeln!(text, "  {what:<9} {value}");
     };
     match origin {
-        Origin::Folder(folder) => line("from", folder.dir().display().to_string()),
+        Origin::Folder(folder) => line("from", folder.dir().shown().to_string()),
         Origin::Hub { hub, is_pinned } => {
             line("from", format!("{} at {}", hub.repository(), hub.host()));
             let kind = if *is_pinned {
@@ -58,7 +59,7 @@ pub fn text(target: &Target, origin: &Origin, installation: &Installation<'_>) -
         format!(
             "{} in {}",
             exact(installation.size_bytes()),
-            target.output.display()
+            target.output.shown()
         ),
     );
     line(
@@ -76,7 +77,7 @@ pub fn text(target: &Target, origin: &Origin, installation: &Installation<'_>) -
 pub fn json(target: &Target, origin: &Origin, installation: &Installation<'_>) -> Value {
     let mut plan = json!({
         "event": "plan",
-        "path": target.output.display().to_string(),
+        "path": target.path(),
         "transfer_bytes": installation.transfer_bytes(),
         "claimed_bytes": installation.claimed_bytes,
         "disk_bytes": installation.size_bytes(),

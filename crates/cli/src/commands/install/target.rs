@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ouzel_format::{Manifest, Receipt, paths};
 use ouzel_install::{discard, pinned, was_cut_short};
-use ouzel_storage::{DirLock, OsDisk, StorageError};
+use ouzel_storage::{DirLock, OsDisk, ShowPath, StorageError};
 
 use crate::args::InstallArgs;
 use crate::exit::usage;
@@ -49,8 +49,8 @@ impl Target {
         {
             return Err(usage(format!(
                 "{}: this is the name of the bundled model, which --model would mean; give another one with --output, such as {}",
-                output.display(),
-                output.with_file_name("my-model.gturbo").display()
+                output.shown(),
+                output.with_file_name("my-model.gturbo").shown()
             )));
         }
         Ok(Target {
@@ -59,6 +59,11 @@ impl Target {
             places,
             known: known(args),
         })
+    }
+
+    /// The directory as programs read it.
+    pub fn path(&self) -> String {
+        self.output.display().to_string()
     }
 
     /// Whether exactly this commit is installed there; tidies up behind an installation that was cut short at its very end.
@@ -81,9 +86,7 @@ impl Target {
 
     /// Keeps other installations away, and waits for nobody: a model that runs is not changed under its session.
     pub fn lock(&self) -> anyhow::Result<DirLock> {
-        let parent = self.output.parent();
-        let parent = parent.filter(|parent| *parent != Path::new(""));
-        let parent = parent.unwrap_or(Path::new("."));
+        let parent = self.parent();
         fs::create_dir_all(parent).map_err(|source| unwritable(parent, source))?;
         let lock = DirLock::try_acquire(&DirLock::path_for(&self.output));
         lock.map_err(|error| match (error, &self.places) {
@@ -91,6 +94,24 @@ impl Target {
             (error, Some(places)) => running::explain(places, &self.output, error),
             (error, None) => error.into(),
         })
+    }
+
+    /// Whether a model can be made there, found out by making a folder, which goes again: rights, file systems that are read-only
+    /// and what only looks like a folder all say no to that.
+    pub fn check_writable(&self) -> anyhow::Result<()> {
+        let parent = self.parent();
+        let there = parent.ancestors().find(|folder| folder.exists());
+        let there = there.unwrap_or(Path::new("."));
+        let probe = there.join(format!(".ouzel-{}", std::process::id()));
+        let made = fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe));
+        made.map_err(|source| unwritable(there, source))
+    }
+
+    /// The folder that the model lies in.
+    fn parent(&self) -> &Path {
+        let parent = self.output.parent();
+        let parent = parent.filter(|parent| *parent != Path::new(""));
+        parent.unwrap_or(Path::new("."))
     }
 
     /// The repository and the commit that the model there, whole or not, was installed from.
@@ -119,7 +140,7 @@ impl Target {
         }
         Err(usage(format!(
             "{} does not say which repository it came from; name it with --repo and --revision, or its checkpoint's folder with --from",
-            self.output.display()
+            self.output.shown()
         )))
     }
 
@@ -141,7 +162,7 @@ fn unwritable(folder: &Path, source: io::Error) -> anyhow::Error {
     };
     anyhow::Error::new(source).context(format!(
         "{}: nothing can be installed there; name another place with --output or --models-dir",
-        folder.display()
+        folder.shown()
     ))
 }
 
@@ -189,12 +210,12 @@ fn known(args: &InstallArgs) -> Option<(String, String)> {
 fn resolve(output: PathBuf) -> anyhow::Result<PathBuf> {
     if output.is_symlink() {
         return fs::canonicalize(&output)
-            .with_context(|| format!("{}: a link that leads nowhere", output.display()));
+            .with_context(|| format!("{}: a link that leads nowhere", output.shown()));
     }
     if output.file_name().is_none() {
         return Err(usage(format!(
             "{}: a model needs a name of its own; give --output DIR/NAME.gturbo",
-            output.display()
+            output.shown()
         )));
     }
     Ok(output)
