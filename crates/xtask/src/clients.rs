@@ -5,8 +5,6 @@
 //! tests see no environment but what is set here: nothing of a user's keys, proxies or settings. A client that cannot be installed
 //! has failed.
 
-mod served;
-
 use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,7 +16,7 @@ use serde_json::Value;
 
 use crate::metadata::Metadata;
 use crate::process::{cargo, must, root};
-use served::Served;
+use crate::served::Served;
 
 /// A slow registry gets this long; some packages hang.
 const INSTALL_TIME: Duration = Duration::from_secs(300);
@@ -159,7 +157,7 @@ impl Place {
         let installed = self.work.join(client.name);
         self.install(client, &installed)
             .context("could not be installed")?;
-        let served = Served::start(&self.binary, &self.work)?;
+        let served = Served::start(&self.binary, &self.work, &[])?;
         let tested = self.test(client, &installed, &served);
         let idle = served.check_idle();
         let ended = served.end();

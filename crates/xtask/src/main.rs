@@ -18,6 +18,10 @@ mod prefix_speed;
 mod process;
 mod readme;
 mod rooms;
+#[cfg(unix)]
+mod serve_speed;
+#[cfg(unix)]
+mod served;
 mod style;
 mod synth;
 mod tests_run;
@@ -47,8 +51,11 @@ cargo xtask COMMAND
                  the network installer against a plain download of the same bytes; needs 6 GB (Linux, macOS)
   prefix-speed MODEL.gturbo FOLDER [--tokens 20000] [--memory BYTES]
                  bringing a kept prefix back from the disk against what the disk gives; needs 2 GB
+  serve-speed [ROUNDS]
+                 how soon a turn ends whose client is gone, and what kept conversations save, with the bundled model (Linux, macOS)
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
-                 a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB) or tiny;
+                 a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB),
+                 scaled-text (0.5 GB, with the real vocabulary) or tiny;
                  --gguf writes the same for llama.cpp, with the tokenizer of FILE, its models/ggml-vocab-gemma-4.gguf
   synth-check MODEL [--slots 4,8,12,16,24,32] [--prefill N] [--decode N] [--choices OUT.csv]
               [--compare THEIRS.csv]
@@ -76,6 +83,8 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         "install-speed" => install_speed::run(rest),
         "prefix-speed" => prefix_speed::run(rest),
+        #[cfg(unix)]
+        "serve-speed" => serve_speed::run(rest),
         "synth" => synth::run(rest),
         "synth-check" => synth::check::run(rest),
         "memory" => memory::run(rest),

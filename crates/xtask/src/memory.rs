@@ -3,9 +3,12 @@
 //! A session of its own process loads a model, takes a prompt and decodes 64 tokens inside a memory cgroup, which counts the page
 //! cache and the kernel's own memory too. (a) Without a limit, the peak must not exceed the budget. (b) With a limit of exactly the
 //! budget and no swap, nothing may be killed and the text must be the same; how fast it decodes beside (a) is printed, not judged.
-//! Where this user may not make a cgroup, it says so.
+//! So does `ouzel serve`, with a model that can be talked to, conversations that it keeps, and answers under a grammar. Where this user may
+//! not make a cgroup, it says so.
 
 mod cgroup;
+#[cfg(unix)]
+mod serve;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -81,11 +84,13 @@ impl Proof {
 
     fn run(mut self, folder: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).context("a folder for programs and a model")?;
+        #[cfg(unix)]
+        let is_named = self.model.is_some();
         let model = match self.model.take() {
             Some(model) => model,
             None => {
                 let model = folder.join("scaled.gturbo");
-                synth::make_scaled(&model)?;
+                synth::make_scaled("scaled", &model)?;
                 self.budgets = self.scaled_budgets(&model)?;
                 model
             }
@@ -95,6 +100,11 @@ impl Proof {
         );
         for &budget in &self.budgets {
             self.check(&model, budget, folder)?;
+        }
+        // A server has no model of the caller's to go by: it needs one that can be talked to.
+        #[cfg(unix)]
+        if !is_named {
+            serve::check(folder)?;
         }
         Ok(())
     }

@@ -50,10 +50,10 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a small model with the proportions of the real one.
-pub fn make_scaled(output: &Path) -> anyhow::Result<()> {
+/// Makes a small model with the proportions of the real one: the preset `scaled`, or `scaled-text`, which has a tokenizer.
+pub fn make_scaled(preset: &str, output: &Path) -> anyhow::Result<()> {
     let order = Order {
-        preset: "scaled".to_owned(),
+        preset: preset.to_owned(),
         skew: Skew::parse("hard")?,
         seed: 1,
         tokenizer: None,

@@ -5,7 +5,7 @@ use ouzel_engine::floor::gemma4_26b_a4b_arch;
 use ouzel_format::Arch;
 
 /// The models that can be made, by name.
-pub const PRESETS: [&str; 3] = ["gemma4-26b-a4b", "scaled", "tiny"];
+pub const PRESETS: [&str; 4] = ["gemma4-26b-a4b", "scaled", "scaled-text", "tiny"];
 
 /// Retained slots a layer for which hit rates are wanted.
 pub const WANTED_SLOTS: [usize; 6] = [4, 8, 12, 16, 24, 32];
@@ -61,6 +61,11 @@ pub fn arch(name: &str) -> anyhow::Result<Arch> {
     match name {
         "gemma4-26b-a4b" => Ok(gemma4_26b_a4b_arch()),
         "scaled" => Ok(scaled()),
+        // With the real vocabulary it has the real tokenizer, and can be talked to.
+        "scaled-text" => Ok(Arch {
+            vocab_size: gemma4_26b_a4b_arch().vocab_size,
+            ..scaled()
+        }),
         "tiny" => Ok(tiny()),
         _ => bail!("{name:?} is no preset: one of {}", PRESETS.join(", ")),
     }

@@ -1,4 +1,4 @@
-//! One `ouzel serve` with the bundled model: started on a free port, asked for its health, told to end.
+//! One `ouzel serve`: started on a free port, asked, told to end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,11 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use serde_json::Value;
 
 /// Unpacking the model comes first.
 const START_TIME: Duration = Duration::from_secs(60);
 /// A turn that nobody reads any more is over in much less.
 const IDLE_TIME: Duration = Duration::from_secs(10);
+/// An answer takes no longer, whatever is asked here.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
 /// A server that has nothing to do ends at once.
 const END_TIME: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
@@ -30,21 +33,22 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts one that keeps its files in a folder, and waits until it is well.
-    pub fn start(binary: &Path, folder: &Path) -> anyhow::Result<Served> {
-        let mut child = Command::new(binary)
-            .args(["serve", "demo", "--model-name", MODEL, "--port", "0"])
+    /// Starts one with the bundled model that keeps its files in a folder, and waits until it is well.
+    pub fn start(binary: &Path, folder: &Path, flags: &[&str]) -> anyhow::Result<Served> {
+        let mut command = Command::new(binary);
+        command.args(["serve", "demo", "--model-name", MODEL, "--port", "0"]);
+        Served::of(at_home(command.args(flags), folder))
+    }
+
+    /// The same for any command that serves on a port of its own choice.
+    pub fn of(command: &mut Command) -> anyhow::Result<Served> {
+        let mut child = command
             .env("OUZEL_API_KEY", KEY)
-            .env("OUZEL_MODELS", folder.join("models"))
-            .env("OUZEL_CACHE", folder.join("cache"))
-            // Conversations are kept in the user's data folder, and this is nobody's.
-            .env("HOME", folder)
-            .env_remove("XDG_DATA_HOME")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| binary.display().to_string())?;
+            .with_context(|| command.get_program().to_string_lossy().into_owned())?;
         let stderr = child.stderr.take().context("standard error is piped")?;
         let lines = lines(stderr);
         let mut served = Served {
@@ -105,6 +109,40 @@ impl Served {
         )
     }
 
+    /// A number of its metrics.
+    pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
+        let page = self.get("/metrics")?;
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix("ouzel_")?.strip_prefix(name));
+        let value = line.and_then(|value| value.trim().parse().ok());
+        value.with_context(|| format!("no metric {name}"))
+    }
+
+    /// Sends a request and gives what comes back, head and all.
+    pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address).context("the server does not answer")?;
+        stream.set_read_timeout(Some(ANSWER_TIME))?;
+        let (address, body) = (&self.address, body.to_string());
+        // HTTP/1.0, so that a stream of events comes as it is and ends with its connection.
+        let head = format!(
+            "POST {path} HTTP/1.0\r\nhost: {address}\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes())?;
+        Ok(stream)
+    }
+
+    /// Status and body of an answer.
+    pub fn ask(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+        let mut said = String::new();
+        self.post(path, body)?.read_to_string(&mut said)?;
+        let (head, body) = said.split_once("\r\n\r\n").context("no head")?;
+        let status = head.split(' ').nth(1).and_then(|n| n.parse().ok());
+        let body = serde_json::from_str(body).with_context(|| body.to_owned())?;
+        Ok((status.context("no status")?, body))
+    }
+
     fn get(&self, path: &str) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect(&self.address).context("the server does not answer")?;
         stream.set_read_timeout(Some(IDLE_TIME))?;
@@ -119,6 +157,16 @@ impl Served {
         ensure!(status.contains(" 200 "), "{path}: {status}");
         Ok(page)
     }
+}
+
+/// A command whose files are in a folder of its own.
+pub fn at_home<'c>(command: &'c mut Command, folder: &Path) -> &'c mut Command {
+    command
+        .env("OUZEL_MODELS", folder.join("models"))
+        .env("OUZEL_CACHE", folder.join("cache"))
+        // Conversations are kept in the user's data folder, and this is nobody's.
+        .env("HOME", folder)
+        .env_remove("XDG_DATA_HOME")
 }
 
 impl Drop for Served {
