@@ -104,9 +104,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
       refreshChats();
       refreshStatus();
     },
-    onSaid(live) {
-      if (live.spent) past.current.take(live.spent);
-    },
+    onSpent: (spent, isLast) => past.current.take(spent, isLast),
   });
   useEffect(() => {
     const changed = () => {

@@ -4,7 +4,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import * as api from "./api";
 import type { Live } from "./parts/Message";
-import type { Ask, Said, WholeChat } from "./wire";
+import type { Ask, Said, Spent, WholeChat } from "./wire";
 
 export interface Conversation {
   chat: WholeChat | null;
@@ -23,7 +23,7 @@ interface Hooks {
   /** The list is out of date. */
   onChange(): void;
   onProblem(error: unknown): void;
-  onSaid(live: Live): void;
+  onSpent(spent: Spent, isLast: boolean): void;
 }
 
 const NOTHING: Live = { text: "", thinking: "", phase: "waiting", prompt: null, spent: null, unsaved: null };
@@ -73,9 +73,10 @@ export function useConversation(id: number | null, hooks: Hooks): Conversation {
       said(said) {
         now = added(now, said);
         setLive(now);
-        current.current.onSaid(now);
+        if (now.spent) current.current.onSpent(now.spent, false);
       },
       ended(message) {
+        if (message.ending?.spent) current.current.onSpent(message.ending.spent, true);
         setChat((chat) => chat && { ...chat, messages: chat.messages.map((old) => (old.id === message.id ? message : old)) });
         ended();
       },

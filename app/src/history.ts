@@ -5,7 +5,7 @@ import type { Spent } from "./wire";
 /** Samples are kept for this long. */
 const KEEP_MS = 5 * 60 * 1000;
 /** A sample sums up this much time. */
-const STEP_MS = 500;
+const STEP_MS = 400;
 
 export interface Sample {
   at: number;
@@ -20,7 +20,7 @@ export class History {
   private before: { at: number; spent: Spent } | null = null;
 
   /** Takes what an answer took until now. Only steps between new tokens count: a prompt is another kind of work. */
-  take(spent: Spent, at = Date.now()) {
+  take(spent: Spent, isLast = false, at = Date.now()) {
     const { before } = this;
     const isNext = before !== null && spent.new_tokens >= before.spent.new_tokens && spent.decode_ms >= before.spent.decode_ms;
     if (!isNext || before.spent.new_tokens === 0) {
@@ -28,7 +28,7 @@ export class History {
       return;
     }
     const [tokens, ms] = [spent.new_tokens - before.spent.new_tokens, spent.decode_ms - before.spent.decode_ms];
-    if (tokens === 0 || at - before.at < STEP_MS) return;
+    if (tokens === 0 || (at - before.at < STEP_MS && !isLast)) return;
     const [hits, misses] = [spent.hits - before.spent.hits, spent.misses - before.spent.misses];
     this.samples = [
       ...this.samples.filter((sample) => sample.at > at - KEEP_MS),

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { accessible, answers, ask, composer, ended, launch, newFolder, Ouzel, person, removeFolder, shot } from "./tool.mjs";
+import { accessible, answers, ask, composer, ended, launch, newChat, newFolder, Ouzel, person, removeFolder, shot } from "./tool.mjs";
 
 let browser;
 let folder;
@@ -113,7 +113,7 @@ test("a message is edited and sent again, and an answer made anew", async () => 
 
 test("conversations are switched, searched, renamed, exported and deleted", async () => {
   const { page } = first;
-  await page.getByRole("button", { name: "New chat" }).click();
+  await newChat(page);
   await ask(page, "What is a thrush?");
   await page.getByRole("link", { name: "What is a fieldfare?" }).click();
   await page.getByRole("article", { name: "You" }).getByText("What is a moor?").waitFor();
@@ -181,8 +181,7 @@ async function babble(page) {
 /** Asks until an answer is under way with some words in it; with these settings nearly each is. */
 async function midAnswer(page) {
   for (;;) {
-    await page.getByRole("button", { name: "New chat" }).click();
-    await page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
+    await newChat(page);
     await composer(page).fill("Tell me everything about birds.");
     await composer(page).press("Enter");
     const found = await page.waitForFunction(() => {
@@ -212,23 +211,21 @@ test("details show what the engine does", async () => {
   const { page } = first;
   await page.getByRole("button", { name: "Details" }).click();
   const details = page.getByRole("complementary", { name: "Details" });
-  await midAnswer(page);
-  await details.getByText("Speed").waitFor();
   await details.getByText("How the memory is spent").waitFor();
+  for (let i = 0; i < 5; i++) {
+    await newChat(page);
+    await ask(page, "Tell me everything about birds.");
+  }
+  await details.getByText("Experts found in memory").waitFor();
+  await details.getByText(/\/s$/).waitFor();
   await accessible(page, "details");
   await shot(page, "details");
-  await page.keyboard.press("Escape");
-  await ended(page, 0);
   await details.getByRole("button", { name: "Close" }).click();
 });
 
-test("what was written survives the program's death in the middle of an answer", async () => {
-  const { page } = first;
+/** Kills the program in the middle of an answer and starts it again; whether it was in the middle. */
+async function dieAndComeBack(page) {
   await midAnswer(page);
-  // Longer than the pause between two writings.
-  await page.waitForFunction(() => (document.querySelector(".message.answer .markdown")?.textContent?.length ?? 0) > 200 ||
-    document.querySelector(".message.answer .end"));
-  await new Promise((done) => setTimeout(done, 1500));
   const { port } = ouzel;
   await ouzel.kill();
   await page.getByText("Ouzel does not answer.").waitFor();
@@ -242,8 +239,16 @@ test("what was written survives the program's death in the middle of an answer",
   await page.getByRole("link", { name: "About the heath" }).waitFor();
   await page.goto(address);
   const answer = await ended(page, 0);
-  assert.match(await answer.locator(".end").innerText(), /Ouzel ended while it was answering|The model finished its answer/);
-  assert.ok((await answer.locator(".markdown").innerText()).length > 20);
+  assert.ok((await answer.locator(".markdown").innerText()).length > 0, "what was written is there");
+  return /Ouzel ended while it was answering/.test(await answer.locator(".end").innerText());
+}
+
+test("what was written survives the program's death in the middle of an answer", async () => {
+  const { page } = first;
+  // The bundled model's answers are short, so some end before the program does.
+  let wasInterrupted = false;
+  for (let i = 0; i < 8 && !wasInterrupted; i++) wasInterrupted = await dieAndComeBack(page);
+  assert.ok(wasInterrupted);
   await shot(page, "interrupted");
 });
 
@@ -254,7 +259,6 @@ test("everything can be done with the keyboard", async () => {
   await page.getByRole("article").first().waitFor();
   await page.keyboard.press("Alt+n");
   await page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
-  await page.keyboard.press("/");
   await page.keyboard.type("What is a thrush?");
   await page.keyboard.press("Enter");
   await ended(page, 0);
@@ -275,16 +279,19 @@ test("everything can be done with the keyboard", async () => {
   await ended(page, 0);
   await page.keyboard.press("Control+k");
   await page.keyboard.type("heath");
-  await page.getByRole("link", { name: "What is a thrush?" }).waitFor({ state: "detached" });
+  await page.getByRole("link", { name: "Tell me" }).first().waitFor({ state: "detached" });
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
   await page.keyboard.press("Control+k");
   await page.keyboard.press("Control+a");
   await page.keyboard.press("Delete");
-  await page.getByRole("link", { name: "What is a thrush?" }).waitFor();
+  await page.getByRole("link", { name: "Tell me" }).first().waitFor();
   await tabTo("Skip to the conversation");
   await page.keyboard.press("Enter");
+  assert.equal(await focused(), "Message");
+  await page.keyboard.press("Shift+Tab");
+  await page.keyboard.press("/");
   assert.equal(await focused(), "Message");
 });
 
@@ -303,11 +310,11 @@ test("the page fits every screen, light and dark", async () => {
   }
   await page.setViewportSize({ width: 320, height: 640 });
   await page.getByRole("button", { name: "Open the list of conversations" }).click();
-  await page.getByRole("link", { name: "What is a thrush?" }).waitFor();
+  await page.getByRole("link", { name: "About the heath" }).waitFor();
   await page.waitForTimeout(250);
   await accessible(page, "list on a narrow screen");
   await shot(page, "list-narrow-dark");
-  await page.getByRole("link", { name: "What is a thrush?" }).click();
-  await page.getByRole("article", { name: "You" }).getByText("What is a moor?").waitFor();
+  await page.getByRole("link", { name: "About the heath" }).click();
+  await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
   await first.leave();
 });

@@ -16,7 +16,7 @@ const SHOTS = process.env.OUZEL_SHOTS;
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Longer than anything here takes on a busy machine; nothing is asserted on time. */
-export const PATIENCE_MS = 60_000;
+export const PATIENCE_MS = 30_000;
 
 export const newFolder = () => mkdtempSync(join(tmpdir(), "ouzel-page-"));
 export const removeFolder = (folder) => rmSync(folder, { recursive: true, force: true });
@@ -116,6 +116,12 @@ export async function shot(page, name) {
 
 export const composer = (page) => page.getByRole("textbox", { name: "Message" });
 export const answers = (page) => page.getByRole("article", { name: "Model" });
+
+/** A conversation with nothing in it. */
+export async function newChat(page) {
+  await page.getByRole("button", { name: "New chat" }).click();
+  await page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
+}
 
 /** Asks and waits for the end of the answer. */
 export async function ask(page, text) {

@@ -41,7 +41,7 @@ export function SettingsDialog({ settings, status, problem, onChange, onLoad, on
         </label>
         <div class="grid">
           <Number name={words.temperature} value={settings.temperature} min={0} max={2} step={0.1}
-            hint={defaults && words.defaultValue(number(defaults.temperature, 1))} onSet={(temperature) => set({ temperature })} />
+            hint={defaults && words.defaultValue(number(defaults.temperature, defaults.temperature % 1 ? 1 : 0))} onSet={(temperature) => set({ temperature })} />
           <Number name={words.topP} value={settings.top_p} min={0.01} max={1} step={0.01}
             hint={defaults && words.defaultValue(number(defaults.top_p, 2))} onSet={(top_p) => set({ top_p })} />
           <Number name={words.topK} value={settings.top_k} min={0} max={100000} step={1}

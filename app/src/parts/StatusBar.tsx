@@ -37,7 +37,7 @@ export function StatusBar({ status, live, spent, sample, isOpen, onToggle }: Pro
       )}
       {hitRate != null && <Fact name={words.hitRateShort} value={percent(hitRate)} />}
       {sample && <Fact name={words.bytesATokenShort} value={bytes(sample.bytesAToken)} />}
-      <button type="button" class="quiet" aria-expanded={isOpen} aria-controls="details" onClick={onToggle}>
+      <button type="button" class="quiet" aria-label={words.details} title={words.details} aria-expanded={isOpen} aria-controls="details" onClick={onToggle}>
         <Icon name="details" />
         <span>{words.details}</span>
       </button>

@@ -18,7 +18,7 @@ export const de: Words = {
   answeringNow: "wird gerade beantwortet",
 
   hello: "Was möchten Sie wissen?",
-  helloMore: (model) => `${model} läuft auf diesem Computer. Nichts, was Sie schreiben, verlässt ihn.`,
+  helloMore: (model) => `Das Modell „${model}“ läuft auf diesem Computer. Nichts, was Sie schreiben, verlässt ihn.`,
   tryOne: "Probieren Sie eines davon",
   examples: ["What is a fieldfare?", "What is a thrush?", "What is a moor?"],
 
@@ -105,8 +105,8 @@ export const de: Words = {
   topP: "Top-p",
   topK: "Top-k",
   maxNew: "Längste Antwort, in Tokens",
-  noLimit: "so lang, wie der Kontext erlaubt",
-  defaultValue: (value) => `${value}, wenn Sie nichts wählen`,
+  noLimit: "Sonst so lang, wie der Kontext erlaubt",
+  defaultValue: (value) => `Sonst ${value}`,
   saved: "Gesichert",
   keyboard: "Tastatur",
   keys: [

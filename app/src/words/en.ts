@@ -16,7 +16,7 @@ export const en = {
   answeringNow: "is being answered",
 
   hello: "What would you like to know?",
-  helloMore: (model: string) => `${model} runs on this computer. Nothing you write leaves it.`,
+  helloMore: (model: string) => `The model “${model}” runs on this computer. Nothing you write leaves it.`,
   tryOne: "Try one of these",
   examples: ["What is a fieldfare?", "What is a thrush?", "What is a moor?"],
 
@@ -103,8 +103,8 @@ export const en = {
   topP: "Top-p",
   topK: "Top-k",
   maxNew: "Longest answer, in tokens",
-  noLimit: "as long as the context allows",
-  defaultValue: (value: string) => `${value} unless you choose`,
+  noLimit: "Otherwise as long as the context allows",
+  defaultValue: (value: string) => `Otherwise ${value}`,
   saved: "Saved",
   keyboard: "Keyboard",
   keys: [

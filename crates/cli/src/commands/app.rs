@@ -1,10 +1,6 @@
 //! `ouzel app`: the page in the browser that the person already has.
 
-use std::net::SocketAddr;
-
-use ouzel_server::Page;
-
-use super::serve::{self, Door};
+use super::serve::{self, Door, Opened};
 use crate::args::AppArgs;
 use crate::browser;
 use crate::output::note;
@@ -13,14 +9,14 @@ use crate::output::note;
 pub fn run(args: &AppArgs, quiet: bool) -> anyhow::Result<()> {
     let door = Door {
         needs_page: true,
-        opened: &|page: Option<&Page>, at: SocketAddr, _| {
-            let Some(address) = page.map(|page| page.address(at)) else {
+        opened: &|opened: &Opened| {
+            let Some(page) = &opened.page else {
                 return;
             };
             // Scripts wait for this line, so it comes with --quiet, too.
-            note(&format!("the page is at {address}"));
+            note(&format!("the page is at {page}"));
             if !args.no_open
-                && let Err(error) = browser::open(&address)
+                && let Err(error) = browser::open(page)
             {
                 note(&format!(
                     "no browser could be opened ({error}); open the address above"

@@ -1,7 +1,6 @@
 //! `ouzel serve`: the model for other programs, over HTTP.
 
 use std::any::Any;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,19 +35,29 @@ const CHATS_FILE: &str = "chats.sqlite3";
 pub struct Door<'a> {
     /// Whether there is nothing to do without it.
     pub needs_page: bool,
-    /// Tells the person where the server listens, under which names.
-    pub opened: &'a dyn Fn(Option<&Page>, SocketAddr, &str),
+    /// Tells the person that the server listens.
+    pub opened: &'a dyn Fn(&Opened),
+}
+
+/// Where a server listens.
+pub struct Opened {
+    /// HOST:PORT
+    pub at: String,
+    /// The model's names.
+    pub names: String,
+    /// The page's address with its token, where there is a page.
+    pub page: Option<String>,
 }
 
 /// Runs the command.
 pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     let door = Door {
         needs_page: false,
-        opened: &|page: Option<&Page>, at: SocketAddr, names| {
+        opened: &|opened: &Opened| {
             // Scripts wait for this line, so it comes with --quiet, too.
-            note(&format!("{names} at http://{at}/v1"));
-            if let Some(page) = page {
-                note(&format!("the page is at {}", page.address(at)));
+            note(&format!("{} at http://{}/v1", opened.names, opened.at));
+            if let Some(page) = &opened.page {
+                note(&format!("the page is at {page}"));
             }
         },
     };
@@ -100,7 +109,11 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
                 "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
             );
         }
-        (door.opened)(page.as_deref(), address, &names);
+        (door.opened)(&Opened {
+            at: address.to_string(),
+            names,
+            page: page.map(|page| page.address(address)),
+        });
     })?)
 }
 

@@ -77,7 +77,8 @@ async fn follow(
     mut ticket: Ticket,
 ) -> Result<Option<Outcome>, Refusal> {
     let (mut has_begun, mut is_stopped) = (false, false);
-    let mut save_at: Option<Instant> = None;
+    // The first words are written at once, further ones when it is time again.
+    let (mut save_at, mut next_save) = (None, Instant::now());
     loop {
         let due = save_at.unwrap_or_else(Instant::now);
         tokio::select! {
@@ -85,7 +86,7 @@ async fn follow(
                 Event::Piece(piece) => {
                     has_begun = true;
                     if !matches!(piece, Piece::Prompt { .. }) {
-                        save_at.get_or_insert_with(|| Instant::now() + SAVE_EVERY);
+                        save_at.get_or_insert(next_save);
                     }
                     let spent = app.metrics.spent_by(ticket.id());
                     answering.change(|state| {
@@ -108,6 +109,7 @@ async fn follow(
             () = sleep_until(due), if save_at.is_some() => {
                 save_at = None;
                 save(page, answering, None).await;
+                next_save = Instant::now() + SAVE_EVERY;
             }
         }
     }
