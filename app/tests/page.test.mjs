@@ -272,6 +272,7 @@ test("everything can be done with the keyboard", async () => {
   };
   await tabTo("Edit and send again");
   await page.keyboard.press("Enter");
+  await page.getByRole("textbox", { name: "Edit your message" }).and(page.locator(":focus")).waitFor();
   await page.keyboard.press("Control+a");
   await page.keyboard.type("What is a moor?");
   await page.keyboard.press("Control+Enter");

@@ -73,6 +73,14 @@ impl Browser {
         )
     }
 
+    /// Watches an answer until it has this text, and leaves.
+    fn watch_until(&self, answer: i64, text: &str) {
+        let mut watcher = self.served.connect();
+        let headers = format!("Host: localhost\r\nCookie: {}\r\n", self.cookie);
+        watcher.send("GET", &format!("/app/answers/{answer}"), &headers, b"");
+        watcher.read_until(text);
+    }
+
     /// Waits for the end of an answer, without watching it.
     #[track_caller]
     fn ended(&self, chat: i64) -> Value {
@@ -252,11 +260,7 @@ fn an_answer_goes_on_when_nobody_watches_and_can_be_stopped() {
     );
     again.refused(409, None, "model_busy");
     // A watcher that leaves takes nothing along.
-    let mut watcher = browser.served.connect();
-    let headers = format!("Host: localhost\r\nCookie: {}\r\n", browser.cookie);
-    watcher.send("GET", &format!("/app/answers/{answer}"), &headers, b"");
-    watcher.read_until("begun");
-    drop(watcher);
+    browser.watch_until(answer, "begun");
     let stop = browser.call("POST", &format!("/app/answers/{answer}/stop"), &json!({}));
     assert_eq!(stop.status, 204);
     let message = browser.ended(chat);
@@ -408,7 +412,8 @@ fn a_server_that_ends_lets_answers_come_to_their_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chats.sqlite3");
     let mut browser = Browser::over(Chats::open(&file).unwrap());
-    let (chat, _) = browser.ask(json!({ "text": "say begun \nwait 300\nsay and done" }));
+    let (chat, answer) = browser.ask(json!({ "text": "say begun \nwait 300\nsay and done" }));
+    browser.watch_until(answer, "begun");
     browser.served.stop.advance();
     browser.served.join().unwrap();
     let text = |chats: Chats, chat| {
@@ -420,10 +425,7 @@ fn a_server_that_ends_lets_answers_come_to_their_end() {
     // A second signal cuts it off, and what there is of it is kept.
     let mut browser = Browser::over(Chats::open(&file).unwrap());
     let (chat, answer) = browser.ask(json!({ "text": "say begun \nwait 1000000" }));
-    let mut watcher = browser.served.connect();
-    let headers = format!("Host: localhost\r\nCookie: {}\r\n", browser.cookie);
-    watcher.send("GET", &format!("/app/answers/{answer}"), &headers, b"");
-    watcher.read_until("begun");
+    browser.watch_until(answer, "begun");
     browser.served.stop.advance();
     browser.served.stop.advance();
     assert!(browser.served.join().is_err());
