@@ -2,6 +2,7 @@
 //!
 //! Everything that can be refused without looking at a file is refused here. A flag is the long form of its option's field.
 
+mod app;
 mod bench;
 mod install;
 mod parse;
@@ -17,6 +18,7 @@ use ouzel_storage::free_memory;
 
 use crate::exit::usage;
 
+pub use app::AppArgs;
 pub use bench::BenchArgs;
 pub use install::{InstallArgs, ModelsArgs, ModelsCommand, ProgressMode, VerifyArgs};
 use parse::{
@@ -43,7 +45,8 @@ Environment:
   OUZEL_CACHE   where compiled tokenizers are kept, instead of the user's cache folder
   OUZEL_RUNTIME where processes with a model loaded leave a note, instead of the user's runtime folder
   OUZEL_API_KEY the key of `ouzel serve`, where --api-key gives none
-  OUZEL_PREFIXES  where `ouzel serve` keeps conversations, instead of the user's data folder
+  OUZEL_PREFIXES  where `serve` and `app` keep what was computed of conversations, instead of the user's data folder
+  OUZEL_CHATS   where the page keeps conversations, instead of the user's data folder
   NO_COLOR      no dimmed text
   `ouzel install --help` lists those of the network, which no other command uses";
 
@@ -72,6 +75,8 @@ pub enum Command {
     Chat(ChatArgs),
     /// The model for other programs, over HTTP.
     Serve(Box<ServeArgs>),
+    /// The page: conversations in a browser.
+    App(Box<AppArgs>),
     /// Fetch the model, or turn a checkpoint in a local folder into one.
     Install(InstallArgs),
     /// The installed models: list, choose the default, remove.

@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub mod app;
 pub mod bench;
 pub mod chat;
 pub mod eval;

@@ -1,6 +1,7 @@
 //! The `ouzel` command line: arguments, environment, progress, exit codes. It joins the rooms and does no maths.
 
 mod args;
+mod browser;
 mod commands;
 mod demo;
 mod exit;
@@ -45,6 +46,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Generate(args) => commands::generate::run(args, cli.quiet),
         Command::Chat(args) => commands::chat::run(args, cli.quiet),
         Command::Serve(args) => commands::serve::run(args, cli.quiet),
+        Command::App(args) => commands::app::run(args, cli.quiet),
         Command::Install(args) => commands::install::run(args, cli.quiet),
         Command::Models(args) => commands::models::run(args),
         Command::Verify(args) => commands::verify::run(args, cli.quiet),

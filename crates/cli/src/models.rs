@@ -35,7 +35,9 @@ pub struct Places {
     pub history: Option<PathBuf>,
     /// Where processes that have a model loaded leave a note.
     pub running: Option<PathBuf>,
-    /// Where servers keep conversations, a folder for each model.
+    /// Where the page keeps conversations.
+    pub chats: Option<PathBuf>,
+    /// Where servers keep what was computed of conversations, a folder for each model.
     pub prefixes: Option<PathBuf>,
 }
 
@@ -69,6 +71,10 @@ impl Places {
                         .unwrap_or(dirs.cache_dir())
                         .join("running"),
                 )
+            }),
+            chats: variable("OUZEL_CHATS").or_else(|| {
+                let dirs = dirs.as_ref()?;
+                Some(dirs.data_local_dir().join("chats"))
             }),
             prefixes: variable("OUZEL_PREFIXES").or_else(|| {
                 let dirs = dirs.as_ref()?;

@@ -13,7 +13,7 @@ use ouzel_tokenizer::{OutputOptions, OutputParser};
 
 use crate::prefix::PrefixStore;
 use crate::session::token_ids;
-use crate::{Cancel, Error, GenerateOptions, Model, Stats, StopReason, TokenConstraint};
+use crate::{Cancel, Error, GenerateOptions, Model, SoFar, Stats, StopReason, TokenConstraint};
 
 /// Something that happened in an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +150,22 @@ impl<'s> Generation<'s> {
     /// Tokens of the prompt, and how many of them need no computing.
     pub fn prompt_tokens(&self) -> (usize, usize) {
         (self.prompt.len(), self.n_reused)
+    }
+
+    /// What the answer took until now.
+    pub fn so_far(&self) -> SoFar {
+        let engine = self.engine.stats().since(&self.before);
+        SoFar {
+            prompt_tokens: self.prompt.len(),
+            reused_tokens: self.n_reused,
+            new_tokens: self.n_new,
+            reasoning_tokens: self.n_reasoning,
+            prefill_time: engine.prefill_time,
+            decode_time: engine.decode_time,
+            hits: engine.hits,
+            misses: engine.misses,
+            bytes_read: engine.bytes_read,
+        }
     }
 
     fn step(&mut self) -> Result<(), Error> {

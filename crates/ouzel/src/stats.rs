@@ -38,6 +38,34 @@ impl fmt::Display for StopReason {
     }
 }
 
+/// What an answer took until now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// How many of them were held from before.
+    pub reused_tokens: usize,
+    /// Tokens that the model wrote.
+    pub new_tokens: usize,
+    /// How many of them belong to what the model thought.
+    pub reasoning_tokens: usize,
+    /// Time spent on the prompt.
+    pub prefill_time: Duration,
+    /// Time spent on the new tokens.
+    pub decode_time: Duration,
+    /// Chosen experts found in a slot.
+    pub hits: u64,
+    /// Chosen experts that had to be read.
+    pub misses: u64,
+    /// Bytes of experts read.
+    pub bytes_read: u64,
+}
+
+/// The bytes that this process has resident now; `None` where the system does not say.
+pub fn resident_memory() -> Option<u64> {
+    ouzel_storage::resident_memory_of(std::process::id())
+}
+
 /// What one answer took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats {

@@ -128,7 +128,7 @@ impl App {
     }
 
     /// An answer has at least one token, and ids are of this vocabulary.
-    fn check_fits(&self, param: &'static str, prepared: &Prepared) -> Result<(), Refusal> {
+    pub fn check_fits(&self, param: &'static str, prepared: &Prepared) -> Result<(), Refusal> {
         let facts = self.engine.facts();
         let n_tokens = prepared.ids.len();
         if n_tokens == 0 {

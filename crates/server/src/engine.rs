@@ -6,6 +6,7 @@
 use ouzel::{Cancel, TokenConstraint};
 
 use crate::error::Refusal;
+use crate::metrics::Spent;
 use crate::turn::{Outcome, Piece, Settings, Turn};
 
 /// What a server says about its model.
@@ -17,6 +18,21 @@ pub struct Facts {
     pub vocabulary: usize,
     /// Bytes that the model takes while it is loaded.
     pub memory_bytes: u64,
+    /// How they are spent.
+    pub plan: Plan,
+}
+
+/// How the memory of a model is spent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Retained expert slots of all layers at a full context.
+    pub slots: usize,
+    /// Layers with routed experts.
+    pub layers: usize,
+    /// Routed experts of each layer.
+    pub experts: usize,
+    /// What the bytes are for, and how many.
+    pub lines: Vec<(String, u64)>,
 }
 
 /// What needs no session, for any thread.
@@ -69,6 +85,8 @@ pub trait Loaded {
 /// What happens while an answer is made.
 #[derive(Debug)]
 pub enum Step {
+    /// What it took until now; before the pieces that came of it.
+    Spent(Spent),
     /// A piece of it.
     Piece(Piece),
     /// Its end. The engine may go on for a moment, to keep what it computed; nobody waits for that but the next turn.

@@ -46,6 +46,9 @@ pub enum Refusal {
     /// No key, or a wrong one.
     #[error("this server wants its API key, as `Authorization: Bearer KEY` or `x-api-key: KEY`")]
     Unauthorized,
+    /// The page is asked for something by somebody who has not come in.
+    #[error("the page is locked: open it by the address that `ouzel` printed when it started")]
+    Locked,
     /// A browser asks for a page that must not.
     #[error("{0}")]
     Forbidden(String),
@@ -115,7 +118,7 @@ impl Refusal {
             Refusal::Invalid { .. } | Refusal::ContextFull { .. } => StatusCode::BAD_REQUEST,
             Refusal::UnknownModel(..) | Refusal::NotFound(_) => StatusCode::NOT_FOUND,
             Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
+            Refusal::Unauthorized | Refusal::Locked => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
             Refusal::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -138,6 +141,7 @@ impl Refusal {
             Refusal::NotFound(_) => "not_found",
             Refusal::Method(_) => "method_not_allowed",
             Refusal::Unauthorized => "invalid_api_key",
+            Refusal::Locked => "page_locked",
             Refusal::Forbidden(_) => "forbidden",
             Refusal::TooLarge(_) => "request_too_large",
             Refusal::MediaType(_) => "unsupported_media_type",

@@ -81,7 +81,7 @@ fn check(options: &ServerOptions, request: &Request<Body>) -> Result<Pass, Refus
         return Ok(Pass::Preflight);
     }
     match &options.api_key {
-        Some(key) if request.uri().path() != OPEN && !has_key(headers, key) => {
+        Some(key) if !needs_no_key(options, request.uri().path()) && !says_key(headers, key) => {
             Err(Refusal::Unauthorized)
         }
         _ => Ok(Pass::Request),
@@ -134,17 +134,25 @@ fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
     authority.is_some() && authority == host
 }
 
-fn has_key(headers: &HeaderMap, key: &str) -> bool {
+/// What monitors ask, and the page, which has a door of its own.
+fn needs_no_key(options: &ServerOptions, path: &str) -> bool {
+    let is_page = path == "/" || path.starts_with("/assets/") || path.starts_with("/app/");
+    path == OPEN || (options.page.is_some() && is_page)
+}
+
+fn says_key(headers: &HeaderMap, key: &str) -> bool {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.as_bytes().split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
     });
     let plain = headers.get("x-api-key").map(HeaderValue::as_bytes);
-    // The time tells the key's length at most.
-    [bearer, plain]
-        .into_iter()
-        .flatten()
-        .any(|given| bool::from(given.trim_ascii().ct_eq(key.as_bytes())))
+    let mut given = [bearer, plain].into_iter().flatten();
+    given.any(|given| has_key(given, key))
+}
+
+/// Whether this is the key. The time tells its length at most.
+pub fn has_key(given: &[u8], key: &str) -> bool {
+    bool::from(given.trim_ascii().ct_eq(key.as_bytes()))
 }
 
 fn preflight(asked: &HeaderMap) -> Response {

@@ -11,6 +11,8 @@
 //! that goes away takes its turn along. [`engine`] is the seam behind which the model lies: [`model`] is the real one, [`script`] the
 //! twin with which all of the rest is tested.
 //!
+//! [`Page`] is the web app: its files, its conversations, its answers, which go the same way to the model.
+//!
 //! The room prints nothing and reads no environment: what happens is told to a [`log::Log`], whose records have no place for what
 //! people say.
 
@@ -31,6 +33,7 @@ mod listen;
 mod metrics;
 mod options;
 mod paced;
+mod page;
 mod queue;
 mod routes;
 mod sse;
@@ -41,5 +44,6 @@ mod worker;
 pub use body::{MAX_BODY_BYTES, in_words};
 pub use listen::{ServeError, serve};
 pub use options::ServerOptions;
+pub use page::{Page, PageError};
 pub use sse::{Events, HEARTBEAT, Voice};
 pub use stop::Stop;

@@ -104,6 +104,9 @@ pub fn serve(
         log: log.clone(),
     };
     let worker = worker.start().map_err(ServeError::Threads)?;
+    if let Some(page) = &options.page {
+        page.listens(address);
+    }
     let app = Arc::new(App::new(engine, queue.clone(), metrics, log, options));
     let result = runtime.block_on(async {
         let loaded = queue.order(true).map_err(ServeError::Load)?;
@@ -168,12 +171,21 @@ async fn run(
     app.queue.close();
     app.log.record(&Record::Draining);
     tokio::select! {
-        _ = permits.acquire_many(MAX_CONNECTIONS) => Ok(()),
+        () = settled(app, &permits) => Ok(()),
         _ = stage.wait_for(|stage| *stage == Stage::Forced) => {
             app.queue.abort();
-            let _ = tokio::time::timeout(LAST_WORDS, permits.acquire_many(MAX_CONNECTIONS)).await;
+            let _ = tokio::time::timeout(LAST_WORDS, settled(app, &permits)).await;
             Err(ServeError::Forced)
         }
+    }
+}
+
+/// Waits until all connections are closed and all answers of the page, which may have nobody who watches, are written down.
+async fn settled(app: &App, permits: &Semaphore) {
+    // Nobody closes the permits.
+    let _ = permits.acquire_many(MAX_CONNECTIONS).await;
+    if let Some(page) = &app.options.page {
+        page.settled().await;
     }
 }
 

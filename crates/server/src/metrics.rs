@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Refusal;
-use crate::turn::{End, Outcome};
+use crate::turn::{Cost, End, Outcome, Usage};
 
 /// Counts since the start.
 #[derive(Debug, Default)]
@@ -23,6 +24,7 @@ pub struct Metrics {
     pub cancelled: AtomicU64,
     /// Turns that went wrong.
     pub failed: AtomicU64,
+    now: Mutex<Option<(u64, Spent)>>,
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
     new_tokens: AtomicU64,
@@ -35,7 +37,27 @@ pub struct Metrics {
     peak_memory: AtomicU64,
 }
 
+/// What an answer took until now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// In tokens.
+    pub usage: Usage,
+    /// Of the machine.
+    pub cost: Cost,
+}
+
 impl Metrics {
+    /// Says what the turn that is being answered took until now.
+    pub fn set_now(&self, turn: u64, spent: Spent) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some((turn, spent));
+    }
+
+    /// What this turn took until now, if it is the one that is being answered, or was the last.
+    pub fn spent_by(&self, turn: u64) -> Option<Spent> {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.filter(|(of, _)| *of == turn).map(|(_, spent)| spent)
+    }
+
     /// Counts a turn that is over.
     pub fn count(&self, result: &Result<Outcome, Refusal>) {
         let add = |to: &AtomicU64, n: u64| {

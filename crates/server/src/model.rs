@@ -7,13 +7,14 @@ mod grammar;
 use std::any::Any;
 
 use ouzel::{
-    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, Stats,
-    StopReason,
+    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, SoFar,
+    Stats, StopReason,
 };
 use ouzel_tokenizer::Warning;
 
-use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
+use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Step};
 use crate::error::Refusal;
+use crate::metrics::Spent;
 use crate::model::grammar::Demanded;
 use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
 
@@ -55,6 +56,16 @@ impl ModelEngine {
             context: budget.context,
             vocabulary: model.config().vocab_size,
             memory_bytes: budget.total_bytes,
+            plan: Plan {
+                slots: budget.slots,
+                layers: model.config().n_layers(),
+                experts: model.config().n_experts,
+                lines: budget
+                    .lines
+                    .into_iter()
+                    .map(|line| (line.what, line.bytes))
+                    .collect(),
+            },
         };
         Ok(ModelEngine {
             model,
@@ -203,7 +214,9 @@ impl Loaded for LoadedModel {
                 .generate_with(prepared.ids, &options, prepared.constraint, cancel);
         let mut has_all_calls = false;
         // The loop goes on after the end: what was computed is kept then.
-        for event in generation.map_err(internal)? {
+        let mut generation = generation.map_err(internal)?;
+        while let Some(event) = generation.next() {
+            emit(Step::Spent(spent(&generation.so_far())));
             let piece = match event.map_err(internal)? {
                 Event::Prompt { done, total } => Piece::Prompt { done, total },
                 Event::Token { id, logprob, top } => Piece::Token(TokenLogprob {
@@ -233,6 +246,26 @@ impl Loaded for LoadedModel {
             emit(Step::Piece(piece));
         }
         Ok(())
+    }
+}
+
+fn spent(so_far: &SoFar) -> Spent {
+    Spent {
+        usage: Usage {
+            prompt: so_far.prompt_tokens,
+            cached: so_far.reused_tokens,
+            new: so_far.new_tokens,
+            reasoning: so_far.reasoning_tokens,
+        },
+        cost: Cost {
+            prefill: so_far.prefill_time,
+            decode: so_far.decode_time,
+            hits: so_far.hits,
+            misses: so_far.misses,
+            bytes_read: so_far.bytes_read,
+            // It is asked of the system, which is too much for each token.
+            peak_memory: None,
+        },
     }
 }
 

@@ -1,12 +1,14 @@
 //! What whoever starts a server may choose.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::page::Page;
 use crate::wire::Defaults;
 
 /// How a server listens, whom it lets in, how much it lets wait.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// The address or the name to listen on. Only with a key anything but loopback.
     pub host: String,
@@ -28,6 +30,8 @@ pub struct ServerOptions {
     pub defaults: Defaults,
     /// Whether SIGTERM drains the server, where there are signals.
     pub on_terminate: bool,
+    /// The web app; `/` is nothing without it.
+    pub page: Option<Arc<Page>>,
 }
 
 impl Default for ServerOptions {
@@ -43,6 +47,7 @@ impl Default for ServerOptions {
             idle_unload: None,
             defaults: Defaults::default(),
             on_terminate: false,
+            page: None,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::app::{App, Parse};
 use crate::body::{self, read};
 use crate::error::Refusal;
 use crate::guard::guard;
+use crate::page;
 use crate::sse;
 use crate::wire::{
     Shape, chat, completions, json_response, messages, models, openapi, responses, tokens,
@@ -31,6 +32,8 @@ const WARNING: HeaderName = HeaderName::from_static("x-ouzel-warning");
 
 /// All doors.
 pub fn router(app: Arc<App>) -> Router {
+    let page = app.options.page.clone();
+    let page = page.map(|page| page::router(app.clone(), page));
     Router::new()
         .route("/health", get(health))
         .route("/metrics", get(metrics))
@@ -54,12 +57,13 @@ pub fn router(app: Arc<App>) -> Router {
             let path = request.uri().path();
             Shape::of(path).response(&Refusal::NotFound(path.to_owned()))
         })
+        .with_state(app.clone())
+        .merge(page.unwrap_or_default())
         .method_not_allowed_fallback(async |request: Request| {
             let path = request.uri().path();
             Shape::of(path).response(&Refusal::Method(path.to_owned()))
         })
-        .layer(from_fn_with_state(app.clone(), guard))
-        .with_state(app)
+        .layer(from_fn_with_state(app, guard))
 }
 
 /// A door whose requests become turns.

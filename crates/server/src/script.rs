@@ -24,7 +24,7 @@ use ouzel::Cancel;
 use ouzel_tokenizer::{ChatMessage, Conversation, ToolContent};
 use serde_json::Value;
 
-use crate::engine::{Engine, Facts, Loaded, Prepared, Step};
+use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Step};
 use crate::error::Refusal;
 use crate::turn::{Ask, Cost, End, Outcome, Piece, Settings, TokenLogprob, Turn, Usage};
 
@@ -81,6 +81,7 @@ impl Engine for Script {
             context: self.context,
             vocabulary: 256,
             memory_bytes: 1 << 20,
+            plan: Plan::default(),
         }
     }
 

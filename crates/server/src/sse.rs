@@ -71,6 +71,11 @@ impl Events {
         let _ = write!(self.0, ": {text}\n\n");
     }
 
+    /// What was written, to be sent.
+    pub(crate) fn take(&mut self) -> Bytes {
+        Bytes::from(std::mem::take(&mut self.0))
+    }
+
     /// What was written, for tests.
     pub fn text(&self) -> &str {
         &self.0

@@ -78,6 +78,11 @@ impl Ticket {
         &self.warnings
     }
 
+    /// Asks for the end; it comes as an event, with what it took.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
     /// The next event. After [`Event::Ended`] there is none.
     pub async fn next(&mut self) -> Event {
         std::future::poll_fn(|cx| self.poll_next(cx)).await

@@ -8,6 +8,7 @@ pub mod completions;
 pub mod messages;
 pub mod models;
 pub mod openapi;
+pub mod page;
 pub mod responses;
 pub mod tokens;
 

@@ -147,6 +147,7 @@ impl<'w> Telling<'w> {
 
     fn step(&mut self, step: Step) {
         match step {
+            Step::Spent(spent) => self.worker.metrics.set_now(self.id, spent),
             Step::Piece(piece) => self.piece(piece),
             Step::Done(_) if self.is_slow => self.end(Err(Refusal::SlowReader(MAX_UNREAD_BYTES))),
             Step::Done(outcome) => self.end(Ok(outcome)),

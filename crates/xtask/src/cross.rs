@@ -26,6 +26,7 @@ const ROOMS: &[&str] = &[
     "ouzel-engine",
     "ouzel-install",
     "ouzel",
+    "ouzel-chats",
     "ouzel-cli",
 ];
 
@@ -38,6 +39,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
             continue;
         }
         let mut command = cargo(&["check", "--locked", "--target", target])?;
+        // SQLite is C, for which there is no compiler here; a type-check links nothing, so that a library is named is enough.
+        command.env("LIBSQLITE3_SYS_USE_PKG_CONFIG", "1");
+        command.env("SQLITE3_LIB_DIR", "nowhere");
         if !status(command.args(ROOMS.iter().flat_map(|room| ["--package", room])))?.success() {
             failed.push(*target);
         }

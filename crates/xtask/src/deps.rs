@@ -14,9 +14,10 @@ use crate::metadata::Metadata;
 use crate::notices;
 use crate::process::{is_there, must, root};
 
-/// Packages in a lockfile that one can still read: 254 when this was written, half of them for tests, benches and other systems.
-/// Encrypted connections brought 45 of them, the server 22, grammars 5.
-const MAX_PACKAGES: usize = 260;
+/// Packages in a lockfile that one can still read: 261 when this was written, half of them for tests, benches and other systems.
+/// Encrypted connections brought 45 of them, the server 22, grammars 5. The page's conversations brought 6 with SQLite, two of which look for
+/// a library of the system and are not part of the binary: a file format of our own that survives a power cut would be more to read.
+const MAX_PACKAGES: usize = 265;
 
 /// What is allowed.
 struct Policy {

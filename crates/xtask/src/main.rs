@@ -3,6 +3,7 @@
 //! One module a command. Checks are pure functions of text, so that each of them is tested with input it must refuse; only the
 //! entry points run programs and read files. Nothing here is part of the shipped binary.
 
+mod app;
 #[cfg(unix)]
 mod clients;
 mod cross;
@@ -40,6 +41,8 @@ cargo xtask COMMAND
   demo-check     the demo command of README.md, literally and from another folder, byte by byte
   clients [NAMES]
                  the SDKs of clients/ against `ouzel serve` with the bundled model; needs Python and Node (Linux, macOS)
+  app [--check]  builds the page from app/ into crates/server/page, or compares; needs Node
+  app-test       the page in a browser, against the release build with the bundled model; needs Node, and a Chromium or a way to one
   cross          a type-check for the other systems
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
@@ -77,6 +80,8 @@ fn main() -> ExitCode {
         "demo-check" => no_arguments(rest).and_then(|()| demo::run()),
         #[cfg(unix)]
         "clients" => clients::run(rest),
+        "app" => app::run(rest),
+        "app-test" => app::test(rest),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         #[cfg(unix)]
         "hub" => install_speed::serve(rest),

@@ -71,6 +71,10 @@ const WALLS: &[(&str, &[&str])] = &[
     ),
     ("engine", &[PRINT, DEBUG, ENVIRONMENT, NETWORK]),
     ("ouzel", &[PRINT, DEBUG, ENVIRONMENT, NETWORK]),
+    (
+        "chats",
+        &[PRINT, DEBUG, ENVIRONMENT, FILES, NETWORK, THREADS],
+    ),
     ("server", &[PRINT, DEBUG, ENVIRONMENT, FILES]),
     ("oracle", &[PRINT, DEBUG, ENVIRONMENT, NETWORK, THREADS]),
     ("cli", &[DEBUG, NETWORK]),

@@ -1,16 +1,19 @@
 //! `ouzel serve`: the model for other programs, over HTTP.
 
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
+use ouzel_chats::Chats;
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
 use ouzel_server::model::{CONNECTION_BYTES, Grammar, MIN_SLOTS_A_LAYER, ModelEngine};
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
-use ouzel_server::{ServerOptions, Stop, serve};
-use ouzel_storage::ShowPath;
+use ouzel_server::{Page, ServerOptions, Stop, serve};
+use ouzel_storage::{ShowPath, create_private_dir};
 
 use crate::args::ServeArgs;
 use crate::interrupt::Stoppable;
@@ -25,14 +28,54 @@ const KEY_VARIABLE: &str = "OUZEL_API_KEY";
 const PREFIX_MEMORY_BYTES: u64 = 128 << 20;
 const DEMO_PREFIX_MEMORY_BYTES: u64 = 32 << 20;
 
+/// The file of the page's conversations.
+const CHATS_FILE: &str = "chats.sqlite3";
+
+/// What one of the commands that serve does about the page.
+pub struct Door<'a> {
+    /// Whether there is nothing to do without it.
+    pub needs_page: bool,
+    /// Tells the person that the server listens.
+    pub opened: &'a dyn Fn(&Opened),
+}
+
+/// Where a server listens.
+pub struct Opened {
+    /// HOST:PORT
+    pub at: String,
+    /// The model's names.
+    pub names: String,
+    /// The page's address with its token, where there is a page.
+    pub page: Option<String>,
+}
+
 /// Runs the command.
 pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
+    let door = Door {
+        needs_page: false,
+        opened: &|opened: &Opened| {
+            // Scripts wait for this line, so it comes with --quiet, too.
+            note(&format!(
+                "{} at http://{}/v1",
+                opened.names.shown(),
+                opened.at
+            ));
+            if let Some(page) = &opened.page {
+                note(&format!("the page is at {page}"));
+            }
+        },
+    };
+    start(args, quiet, door)
+}
+
+/// Serves until it is told to end.
+pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
     let mut options = chosen.options(&args.session, args.precision);
     let model = chosen.open(&options)?;
     options.prefixes = Some(prefixes(args, &chosen));
     let grammar = Grammar::new(model.tokenizer()?);
-    options.other_bytes = CONNECTION_BYTES + grammar.bytes() as u64;
+    options.other_bytes = CONNECTION_BYTES + ouzel_chats::MEMORY_BYTES + grammar.bytes() as u64;
     args.session.settle(&model, &mut options)?;
     if options.max_context.is_none() {
         options.max_context = largest_context(&model, &options)?;
@@ -41,7 +84,15 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
         report::before_loading(&model, &options, &args.session);
         note(&cost(&model, &options)?);
     }
-    let server = server_options(args, &chosen);
+    let page = match page(chosen.places().chats.as_deref()) {
+        Ok(page) => Some(page),
+        Err(error) if door.needs_page => return Err(error),
+        Err(error) => {
+            note(&format!("there is no page: {error:#}"));
+            None
+        }
+    };
+    let server = server_options(args, &chosen, page.clone());
     let (names, is_public) = (server.names.join(", "), !server.is_local_only());
     let engine: Arc<dyn Engine> = Arc::new(engine(
         chosen,
@@ -62,9 +113,21 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
                 "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
             );
         }
-        // Scripts wait for this line, so it comes with --quiet, too.
-        note(&format!("{} at http://{address}/v1", names.shown()));
+        (door.opened)(&Opened {
+            at: address.to_string(),
+            names,
+            page: page.map(|page| page.address(address)),
+        });
     })?)
+}
+
+/// The page over the conversations in a folder that only its owner may enter.
+fn page(folder: Option<&Path>) -> anyhow::Result<Arc<Page>> {
+    let folder = folder.context("this user has no data folder; OUZEL_CHATS names another one")?;
+    create_private_dir(folder)?;
+    let file = folder.join(CHATS_FILE);
+    let chats = Chats::open(&file).with_context(|| file.display().to_string())?;
+    Ok(Page::new(chats)?)
 }
 
 /// What is kept of conversations, and where.
@@ -122,7 +185,7 @@ fn engine(
     Ok(ModelEngine::new(model, grammar, options, Box::new(claim))?)
 }
 
-fn server_options(args: &ServeArgs, chosen: &Chosen) -> ServerOptions {
+fn server_options(args: &ServeArgs, chosen: &Chosen, page: Option<Arc<Page>>) -> ServerOptions {
     let from_environment = || {
         std::env::var(KEY_VARIABLE)
             .ok()
@@ -150,6 +213,7 @@ fn server_options(args: &ServeArgs, chosen: &Chosen) -> ServerOptions {
             },
         },
         on_terminate: true,
+        page,
     }
 }
 

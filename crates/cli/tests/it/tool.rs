@@ -92,6 +92,7 @@ impl User {
             .env("OUZEL_MODELS", &self.models)
             .env("OUZEL_CACHE", &self.cache)
             .env("OUZEL_PREFIXES", self.cache.with_file_name("prefixes"))
+            .env("OUZEL_CHATS", self.cache.with_file_name("chats"))
             .env_remove("OUZEL_API_KEY")
             // Tests run beside each other, as if each had a machine of its own.
             .env("OUZEL_RUNTIME", self.runtime())

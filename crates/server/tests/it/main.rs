@@ -7,6 +7,7 @@ mod guard;
 mod life;
 mod load;
 mod messages;
+mod page;
 mod queue;
 mod refused;
 mod responses;

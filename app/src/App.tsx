@@ -1,0 +1,256 @@
+// The page: who is in, which conversation is open, what the engine does, and what goes wrong.
+
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import * as api from "./api";
+import { useConversation } from "./conversation";
+import { History } from "./history";
+import { Chat } from "./parts/Chat";
+import { ChatHeader } from "./parts/ChatHeader";
+import { Details } from "./parts/Details";
+import { Icon } from "./parts/Icon";
+import { Lock } from "./parts/Lock";
+import { SettingsDialog } from "./parts/SettingsDialog";
+import { Sidebar } from "./parts/Sidebar";
+import { StatusBar } from "./parts/StatusBar";
+import type { ChatLine, Entrance, Settings, Status } from "./wire";
+import { browserLanguage, speech, Spoken, useSpeech } from "./words";
+
+const STATUS_EVERY_MS = 2000;
+const SEARCH_PAUSE_MS = 150;
+
+const UNSET: Settings = {
+  system: "", thinking: false, temperature: null, top_p: null, top_k: null, max_new: null,
+  theme: null, language: null, enter_is_newline: false,
+};
+
+/** What stands behind `#`: a conversation, or nothing. */
+const chatOfAddress = () => {
+  const id = /^#\/(\d+)$/.exec(location.hash)?.[1];
+  return id ? Number(id) : null;
+};
+
+/** Hands in the token that the address carries, and takes it out of the address and of the history. */
+async function comeIn(): Promise<Entrance> {
+  const token = /^#([0-9a-f]{48})$/.exec(location.hash)?.[1];
+  if (token) {
+    history.replaceState(null, "", "/");
+    // One that was used before may come with a browser that is in already.
+    await api.enter({ token }).catch(() => undefined);
+  }
+  return api.entrance();
+}
+
+export function App() {
+  const [entrance, setEntrance] = useState<Entrance | null>(null);
+  const [isLost, setLost] = useState(false);
+  const [settings, setSettings] = useState<Settings>(UNSET);
+  const enter = useCallback(async () => {
+    try {
+      const entrance = await comeIn();
+      if (entrance.is_inside) setSettings(await api.settings());
+      setEntrance(entrance);
+    } catch {
+      setLost(true);
+    }
+  }, []);
+  useEffect(() => void enter(), []);
+  const spoken = speech(settings.language ?? browserLanguage());
+  useEffect(() => {
+    document.documentElement.lang = spoken.language;
+    if (settings.theme) document.documentElement.dataset.theme = settings.theme;
+    else delete document.documentElement.dataset.theme;
+  }, [spoken.language, settings.theme]);
+  const page = () => {
+    if (!entrance) return <p class="hint">{isLost ? spoken.words.lost : spoken.words.connecting}</p>;
+    if (!entrance.is_inside) return <Lock takesKey={entrance.takes_key} onOpen={enter} />;
+    return <Inside settings={settings} onSettings={setSettings} onLocked={enter} />;
+  };
+  return <Spoken.Provider value={spoken}>{page()}</Spoken.Provider>;
+}
+
+interface InsideProps {
+  settings: Settings;
+  onSettings: (settings: Settings) => void;
+  onLocked: () => void;
+}
+
+function Inside({ settings, onSettings, onLocked }: InsideProps) {
+  const { words } = useSpeech();
+  const [id, setId] = useState(chatOfAddress);
+  const [search, setSearch] = useState("");
+  const [problem, setProblem] = useState<string | null>(null);
+  const [isListOpen, setListOpen] = useState(false);
+  const [areDetailsOpen, setDetailsOpen] = useState(false);
+  const [areSettingsOpen, setSettingsOpen] = useState(false);
+  const [heard, setHeard] = useState("");
+  const searchField = useRef<HTMLInputElement>(null);
+  const past = useRef(new History());
+
+  const onProblem = useCallback((error: unknown) => {
+    if (error instanceof api.Refused && error.refusal.code === "page_locked") onLocked();
+    else if (error instanceof api.Refused) setProblem(error.refusal.message);
+    else setProblem(words.lost);
+  }, [words]);
+  const [status, refreshStatus] = useStatus(onProblem, () => setProblem((old) => (old === words.lost ? null : old)));
+  const [chats, refreshChats] = useChats(search, onProblem);
+  const open = (id: number | null) => {
+    location.hash = id === null ? "" : `#/${id}`;
+    setListOpen(false);
+  };
+  const conversation = useConversation(id, {
+    onBegun: open,
+    onProblem,
+    onChange() {
+      refreshChats();
+      refreshStatus();
+    },
+    onSpent: (spent, isLast) => past.current.take(spent, isLast),
+  });
+  useEffect(() => {
+    const changed = () => {
+      setId(chatOfAddress());
+      setProblem(null);
+    };
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  useKeys({
+    stop: conversation.live ? conversation.stop : null,
+    onNew: () => open(null),
+    onSearch() {
+      setListOpen(true);
+      setTimeout(() => searchField.current?.focus());
+    },
+  });
+
+  const { chat, live } = conversation;
+  const last = chat?.messages[chat.messages.length - 1];
+  const spent = live ? live.spent : (last?.ending?.spent ?? null);
+  // A screen reader hears that an answer began and ended, not each word of it.
+  const wasLive = useRef(false);
+  useEffect(() => {
+    if (live && !wasLive.current) setHeard(words.waiting);
+    if (!live && wasLive.current && last?.ending) setHeard(words.reason[last.ending.reason]);
+    wasLive.current = live !== null;
+  }, [live, last]);
+  useEffect(() => {
+    document.title = chat ? `${chat.title} – Ouzel` : "Ouzel";
+  }, [chat?.title]);
+
+  const change = (wanted: Settings) => {
+    onSettings(wanted);
+    setProblem(null);
+    api.setSettings(wanted).then(onSettings, onProblem);
+  };
+  const samples = past.current.samples;
+  return (
+    <div class={`page ${areDetailsOpen ? "with-details" : ""}`}>
+      <a class="skip" href="#composer" onClick={(event) => {
+        event.preventDefault();
+        document.getElementById("composer")?.focus();
+      }}>{words.skip}</a>
+      <Sidebar
+        chats={chats} current={id} search={search} searchField={searchField} isOpen={isListOpen}
+        onSearch={setSearch} onNew={() => open(null)} onClose={() => setListOpen(false)} onSettings={() => setSettingsOpen(true)}
+      />
+      {isListOpen && <div class="shade" onClick={() => setListOpen(false)} />}
+      <main>
+        <ChatHeader
+          chat={chat} title={chat?.title ?? (id === null ? words.newChat : "")} isListOpen={isListOpen}
+          onOpenList={() => setListOpen(true)} onProblem={onProblem}
+          onRenamed={() => {
+            refreshChats();
+            conversation.refresh();
+          }}
+          onRemoved={() => {
+            refreshChats();
+            open(null);
+          }}
+        />
+        {problem && (
+          <div class="banner" role="alert">
+            <Icon name="warning" />
+            <span>{problem}</span>
+            <button type="button" class="quiet" aria-label={words.close} onClick={() => setProblem(null)}><Icon name="close" /></button>
+          </div>
+        )}
+        <Chat id={id} conversation={conversation} settings={settings} status={status} />
+        <StatusBar
+          status={status} live={live} spent={spent} sample={samples[samples.length - 1]}
+          isOpen={areDetailsOpen} onToggle={() => setDetailsOpen(!areDetailsOpen)}
+        />
+      </main>
+      {areDetailsOpen && status && <Details status={status} spent={spent} samples={samples} onClose={() => setDetailsOpen(false)} />}
+      {areSettingsOpen && (
+        <SettingsDialog
+          settings={settings} status={status} problem={problem} onChange={change} onClose={() => setSettingsOpen(false)}
+          onLoad={(load) => (load ? api.load() : api.unload()).then(refreshStatus, onProblem)}
+        />
+      )}
+      <div class="heard" role="status">{heard}</div>
+    </div>
+  );
+}
+
+/** What the engine says of itself, asked again and again while the page is seen. */
+function useStatus(onProblem: (error: unknown) => void, onAnswer: () => void): [Status | null, () => void] {
+  const [status, setStatus] = useState<Status | null>(null);
+  const refresh = () =>
+    void api.status().then((status) => {
+      setStatus(status);
+      onAnswer();
+    }, onProblem);
+  useEffect(() => {
+    refresh();
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") refresh();
+    }, STATUS_EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return [status, refresh];
+}
+
+/** The list, or what a search finds, a moment after the last letter was typed. */
+function useChats(search: string, onProblem: (error: unknown) => void): [ChatLine[] | null, () => void] {
+  const [chats, setChats] = useState<ChatLine[] | null>(null);
+  const wanted = useRef(search);
+  wanted.current = search;
+  const refresh = () => {
+    const words = wanted.current.trim();
+    api.chats(words).then((found) => {
+      if (wanted.current.trim() === words) setChats(found);
+    }, onProblem);
+  };
+  useEffect(() => {
+    const timer = setTimeout(refresh, search ? SEARCH_PAUSE_MS : 0);
+    return () => clearTimeout(timer);
+  }, [search]);
+  return [chats, refresh];
+}
+
+interface Keys {
+  /** Nothing where no answer is being made. */
+  stop: (() => void) | null;
+  onNew: () => void;
+  onSearch: () => void;
+}
+
+function useKeys(keys: Keys) {
+  const current = useRef(keys);
+  current.current = keys;
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent) => {
+      const { stop, onNew, onSearch } = current.current;
+      const isInField = (event.target as HTMLElement).matches("input, textarea, select");
+      if (document.querySelector("dialog[open]")) return;
+      if (event.key === "Escape" && stop) stop();
+      else if (event.altKey && event.code === "KeyN") onNew();
+      else if ((event.ctrlKey || event.metaKey) && event.key === "k") onSearch();
+      else if (event.key === "/" && !isInField) document.getElementById("composer")?.focus();
+      else return;
+      event.preventDefault();
+    };
+    document.addEventListener("keydown", pressed);
+    return () => document.removeEventListener("keydown", pressed);
+  }, []);
+}

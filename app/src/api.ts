@@ -1,0 +1,77 @@
+// The server's addresses as functions. What goes wrong is one of two errors: the server says why, or it is not there.
+
+import type { Ask, Asked, ChatLine, Entrance, Message, Refusal, Said, Settings, Status, WholeChat } from "./wire";
+
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly refusal: Refusal,
+  ) {
+    super(refusal.message);
+  }
+}
+
+/** Nobody answers: the program was ended, or the network is gone. */
+export class Unreachable extends Error {}
+
+async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers: body === undefined ? {} : { "content-type": "application/json" },
+      body: body === undefined ? null : JSON.stringify(body),
+    });
+  } catch (error) {
+    throw new Unreachable(String(error));
+  }
+  if (response.status === 204) return undefined as T;
+  const value = await response.json().catch(() => null);
+  if (!response.ok) {
+    const unknown: Refusal = { message: `HTTP ${response.status}`, code: "unknown", param: null };
+    throw new Refused(response.status, value?.error ?? unknown);
+  }
+  return value as T;
+}
+
+export const entrance = () => call<Entrance>("GET", "/app/session");
+export const enter = (by: { token: string } | { key: string }) => call<void>("POST", "/app/session", by);
+export const status = () => call<Status>("GET", "/app/status");
+export const settings = () => call<Settings>("GET", "/app/settings");
+export const setSettings = (value: Settings) => call<Settings>("PUT", "/app/settings", value);
+export const chats = (words: string) =>
+  words ? call<ChatLine[]>("POST", "/app/search", { words }) : call<ChatLine[]>("GET", "/app/chats");
+export const chat = (id: number) => call<WholeChat>("GET", `/app/chats/${id}`);
+export const rename = (id: number, title: string) => call<void>("PATCH", `/app/chats/${id}`, { title });
+export const remove = (id: number) => call<void>("DELETE", `/app/chats/${id}`);
+export const ask = (question: Ask) => call<Asked>("POST", "/app/turns", question);
+export const stop = (answer: number) => call<void>("POST", `/app/answers/${answer}/stop`);
+export const load = () => call<void>("POST", "/app/load");
+export const unload = () => call<void>("POST", "/app/unload");
+
+export interface Watcher {
+  said(said: Said): void;
+  ended(message: Message): void;
+  /** The conversation was removed meanwhile. */
+  gone(): void;
+  /** The connection broke; it is tried again, and then everything comes anew. */
+  lost(): void;
+}
+
+/** Watches an answer until its end; the result ends the watching. */
+export function watch(answer: number, watcher: Watcher): () => void {
+  const source = new EventSource(`/app/answers/${answer}`);
+  const on = <T>(name: string, take: (value: T) => void) =>
+    source.addEventListener(name, (event) => take(JSON.parse((event as MessageEvent<string>).data)));
+  on<Said>("said", (said) => watcher.said(said));
+  on<Message>("end", (message) => {
+    source.close();
+    watcher.ended(message);
+  });
+  on<null>("gone", () => {
+    source.close();
+    watcher.gone();
+  });
+  source.addEventListener("error", () => watcher.lost());
+  return () => source.close();
+}

@@ -1,0 +1,102 @@
+// A conversation from its first message to the field for the next one.
+
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Conversation } from "../conversation";
+import type { Settings, Status } from "../wire";
+import { useSpeech } from "../words";
+import { Composer } from "./Composer";
+import { Icon } from "./Icon";
+import { Answer, UserMessage } from "./Message";
+
+/** Whoever is this near to the end follows what is written. */
+const NEAR_PX = 90;
+
+interface Props {
+  id: number | null;
+  conversation: Conversation;
+  settings: Settings;
+  status: Status | null;
+}
+
+export function Chat({ id, conversation, settings, status }: Props) {
+  const { words } = useSpeech();
+  const { chat, live, isMissing, ask, stop } = conversation;
+  const scroller = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const [isFar, setFar] = useState(false);
+  const toEnd = () => {
+    follows.current = true;
+    scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
+  };
+  const onScroll = () => {
+    const area = scroller.current;
+    if (!area) return;
+    follows.current = area.scrollHeight - area.scrollTop - area.clientHeight < NEAR_PX;
+    setFar(!follows.current);
+  };
+  useLayoutEffect(() => {
+    if (follows.current) toEnd();
+  }, [chat, live]);
+  useEffect(() => {
+    follows.current = true;
+  }, [id]);
+  const send = (text: string) => {
+    follows.current = true;
+    return ask({ text });
+  };
+  const messages = chat?.messages ?? [];
+  const isAnswering = live !== null;
+  return (
+    <>
+      <div class="scroller" ref={scroller} onScroll={onScroll}>
+        <div class="column" id="conversation" tabIndex={-1}>
+          {isMissing && <p class="hint">{words.missing}</p>}
+          {id === null && <Hello model={status?.model ?? ""} onAsk={send} />}
+          {messages.map((message, i) => {
+            const isLast = i === messages.length - 1;
+            return message.role === "user" ? (
+              <UserMessage
+                key={message.id}
+                message={message}
+                canEdit={!isAnswering}
+                onEdit={(text) => void ask({ replaces: message.id, text })}
+              />
+            ) : (
+              <Answer
+                key={message.id}
+                message={message}
+                live={isLast ? live : null}
+                canAnswerAgain={isLast && !isAnswering}
+                onAgain={() => void ask({ replaces: message.id })}
+              />
+            );
+          })}
+        </div>
+        {isFar && (
+          <button type="button" class="to-end" aria-label={words.toEnd} title={words.toEnd} onClick={toEnd}>
+            <Icon name="down" />
+          </button>
+        )}
+      </div>
+      {!isMissing && <Composer chat={id} isAnswering={isAnswering} enterIsNewline={settings.enter_is_newline} onSend={send} onStop={stop} />}
+    </>
+  );
+}
+
+function Hello({ model, onAsk }: { model: string; onAsk: (text: string) => void }) {
+  const { words } = useSpeech();
+  return (
+    <section class="hello">
+      <img src="/assets/icon.svg" alt="" width="72" height="72" />
+      <h1>{words.hello}</h1>
+      <p class="soft">{words.helloMore(model)}</p>
+      <ul aria-label={words.tryOne}>
+        {words.examples.map((example) => (
+          <li key={example}>
+            <button type="button" onClick={() => onAsk(example)}>{example}</button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,84 @@
+// Where a person writes. It grows with the text, sends with the key that the settings name, and is a stop button while the model answers.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useSpeech } from "../words";
+import { Icon } from "./Icon";
+
+interface Props {
+  /** Another conversation has another draft. */
+  chat: number | null;
+  isAnswering: boolean;
+  enterIsNewline: boolean;
+  onSend: (text: string) => Promise<boolean>;
+  onStop: () => void;
+}
+
+/** Drafts outlive a look into another conversation, and nothing else. */
+const drafts = new Map<number | null, string>();
+
+export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop }: Props) {
+  const { words } = useSpeech();
+  const field = useRef<HTMLTextAreaElement>(null);
+  const [text, setText] = useState(drafts.get(chat) ?? "");
+  const write = (text: string) => {
+    drafts.set(chat, text);
+    setText(text);
+  };
+  useEffect(() => {
+    setText(drafts.get(chat) ?? "");
+    // On a touch screen this would bring up the keyboard unasked.
+    if (matchMedia("(hover: hover)").matches) field.current?.focus();
+  }, [chat]);
+  useEffect(() => {
+    const area = field.current;
+    if (!area) return;
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight}px`;
+  }, [text]);
+  const send = async () => {
+    if (isAnswering || !text.trim()) return;
+    const sent = text;
+    write("");
+    if (!(await onSend(sent))) write(sent);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    const isCommand = event.ctrlKey || event.metaKey;
+    if (isCommand || (!enterIsNewline && !event.shiftKey)) {
+      event.preventDefault();
+      void send();
+    }
+  };
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <div class="composer-box">
+        <textarea
+          ref={field}
+          id="composer"
+          rows={1}
+          value={text}
+          placeholder={words.composer}
+          aria-label={words.message}
+          onInput={(event) => write(event.currentTarget.value)}
+          onKeyDown={onKeyDown}
+        />
+        {isAnswering ? (
+          <button type="button" class="round" aria-label={words.stopHint} title={words.stopHint} onClick={onStop}>
+            <Icon name="stop" />
+          </button>
+        ) : (
+          <button type="submit" class="round" aria-label={words.send} title={words.send} disabled={!text.trim()}>
+            <Icon name="send" />
+          </button>
+        )}
+      </div>
+      <p class="note">{words.canBeWrong}</p>
+    </form>
+  );
+}

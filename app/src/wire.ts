@@ -1,0 +1,111 @@
+// What the server and the page say to each other: the twin of crates/server/src/wire/page.rs.
+
+export interface Entrance {
+  is_inside: boolean;
+  takes_key: boolean;
+}
+
+export interface ChatLine {
+  id: number;
+  title: string;
+  created_ms: number;
+  updated_ms: number;
+  is_answering: boolean;
+  excerpt: string | null;
+}
+
+export interface WholeChat extends ChatLine {
+  messages: Message[];
+}
+
+export interface Message {
+  id: number;
+  role: "user" | "assistant";
+  text: string;
+  thinking: string;
+  created_ms: number;
+  /** None while the answer is written. */
+  ending: Ending | null;
+}
+
+export type Reason = "done" | "length" | "context_full" | "stopped" | "interrupted" | "failed";
+
+export interface Ending {
+  reason: Reason;
+  message?: string;
+  code?: string;
+  spent?: Spent;
+}
+
+export interface Spent {
+  prompt_tokens: number;
+  cached_tokens: number;
+  new_tokens: number;
+  prefill_ms: number;
+  decode_ms: number;
+  hits: number;
+  misses: number;
+  bytes_read: number;
+}
+
+export type Phase = "waiting" | "reading" | "thinking" | "writing";
+
+/** What came of an answer since the last one of these. */
+export interface Said {
+  /** Whether this is all there is until now, instead of what follows. */
+  begins: boolean;
+  text: string;
+  thinking: string;
+  phase: Phase;
+  prompt: [done: number, total: number] | null;
+  spent: Spent | null;
+  unsaved: string | null;
+}
+
+export interface Ask {
+  chat?: number;
+  replaces?: number;
+  text?: string;
+}
+
+export interface Asked {
+  chat: number;
+  answer: number;
+}
+
+export interface Status {
+  version: string;
+  model: string;
+  is_loaded: boolean;
+  is_answering: boolean;
+  waiting: number;
+  context: number;
+  budget_bytes: number;
+  resident_bytes: number | null;
+  slots: number;
+  layers: number;
+  experts: number;
+  plan: { what: string; bytes: number }[];
+  defaults: { temperature: number; top_p: number; top_k: number };
+}
+
+export type Theme = "light" | "dark";
+export type Language = "en" | "de";
+
+export interface Settings {
+  system: string;
+  thinking: boolean;
+  temperature: number | null;
+  top_p: number | null;
+  top_k: number | null;
+  max_new: number | null;
+  theme: Theme | null;
+  language: Language | null;
+  enter_is_newline: boolean;
+}
+
+export interface Refusal {
+  message: string;
+  code: string;
+  param: string | null;
+}

@@ -1,0 +1,321 @@
+// The page in a real browser against the real program: what a person does with it, and what happens when things end badly.
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { accessible, answers, ask, composer, ended, launch, newChat, newFolder, Ouzel, person, removeFolder, shot } from "./tool.mjs";
+
+let browser;
+let folder;
+let ouzel;
+before(async () => {
+  browser = await launch();
+  folder = newFolder();
+  ouzel = await Ouzel.start(folder);
+});
+after(async () => {
+  await browser?.close();
+  await ouzel?.end();
+  if (folder) removeFolder(folder);
+});
+
+/** The one who opens the address first, and stays in. */
+let first;
+
+test("the address opens the page once, and no other way does", async () => {
+  const stranger = await person(browser);
+  await stranger.page.goto(ouzel.url);
+  await stranger.page.getByRole("heading", { name: "This page is locked" }).waitFor();
+  await accessible(stranger.page, "locked");
+  await shot(stranger.page, "locked");
+  first = await person(browser);
+  await first.page.goto(ouzel.address);
+  await first.page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
+  assert.equal(first.page.url(), ouzel.url, "the token is in no address any more");
+  await accessible(first.page, "empty");
+  await shot(first.page, "empty");
+  await stranger.page.goto("about:blank");
+  await stranger.page.goto(ouzel.address);
+  await stranger.page.getByRole("heading", { name: "This page is locked" }).waitFor();
+  await stranger.leave();
+});
+
+test("a question is answered, and the answer says why it ended", async () => {
+  const { page } = first;
+  await page.getByRole("button", { name: "What is a fieldfare?" }).click();
+  const answer = await ended(page, 0);
+  assert.match(await answer.innerText(), /thrush/i);
+  assert.match(await answer.locator(".end").innerText(), /The model finished its answer\. · \d+ tokens/);
+  await page.getByRole("link", { name: "What is a fieldfare?" }).waitFor();
+  assert.match(page.url(), /#\/\d+$/);
+  await page.getByText("Answers can be wrong").waitFor();
+  await accessible(page, "chat");
+  await answer.getByRole("button", { name: "Copy the answer" }).click();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /thrush/i);
+});
+
+test("what a model writes is shown as Markdown, and never as HTML", async () => {
+  const { page } = first;
+  // The bundled model says nothing of the kind, so the conversation comes from the server with other words.
+  const text = [
+    "# Birds\n\nSome *are* **black**, see [the list](https://example.org/a) and [this](javascript:alert(1)).",
+    "<img src=x onerror=alert(1)><script>alert(2)</script>",
+    "![a picture](https://example.org/a.png)",
+    "| bird | weight |\n|---|--:|\n| ouzel | 110 g |\n| fieldfare | 100 g |",
+    "```rust\nfn main() {\n    println!(\"an <b>ouzel</b>\");\n}\n```",
+    "1. one\n2. two\n   - nested",
+    "> said somebody",
+  ].join("\n\n");
+  await page.route("**/app/chats/*", async (route) => {
+    const response = await route.fetch();
+    const chat = await response.json();
+    chat.messages[1].text = text;
+    chat.messages[1].thinking = "Birds, then.";
+    await route.fulfill({ response, json: chat });
+  });
+  await page.reload();
+  const answer = answers(page).first();
+  await answer.locator("table").waitFor();
+  assert.equal(await answer.locator("img, script, [onerror]").count(), 0);
+  assert.deepEqual(await answer.locator("a").evaluateAll((links) => links.map((link) => link.href)), ["https://example.org/a"]);
+  assert.equal(await answer.locator("a").getAttribute("rel"), "noopener noreferrer");
+  assert.match(await answer.innerText(), /<script>alert\(2\)<\/script>/);
+  await answer.getByRole("button", { name: "Copy", exact: true }).click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'fn main() {\n    println!("an <b>ouzel</b>");\n}\n');
+  assert.equal(await answer.getByText("Birds, then.").isVisible(), false, "thoughts are folded");
+  await answer.getByText("Thoughts").click();
+  await answer.getByText("Birds, then.").waitFor();
+  await accessible(page, "Markdown");
+  await shot(page, "markdown");
+  await page.unroute("**/app/chats/*");
+  await page.reload();
+  await page.getByText(/thrush/i).first().waitFor();
+});
+
+test("a message is edited and sent again, and an answer made anew", async () => {
+  const { page } = first;
+  const before = await answers(page).first().innerText();
+  await page.getByRole("button", { name: "Answer again" }).click();
+  await answers(page).first().and(page.locator("[aria-busy=false]")).waitFor();
+  await ended(page, 0);
+  assert.equal((await answers(page).first().locator(".markdown").innerText()), before.split("\n")[0], "the bundled model is greedy");
+  const message = page.getByRole("article", { name: "You" });
+  await message.hover();
+  await message.getByRole("button", { name: "Edit and send again" }).click();
+  const editor = page.getByRole("textbox", { name: "Edit your message" });
+  await editor.fill("What is a moor?");
+  await page.locator(".editor").getByRole("button", { name: "Send" }).click();
+  await page.getByRole("article", { name: "You" }).getByText("What is a moor?").waitFor();
+  const answer = await ended(page, 0);
+  assert.doesNotMatch(await answer.innerText(), /thrush/i);
+  assert.equal(await page.getByRole("article").count(), 2);
+});
+
+test("conversations are switched, searched, renamed, exported and deleted", async () => {
+  const { page } = first;
+  await newChat(page);
+  await ask(page, "What is a thrush?");
+  await page.getByRole("link", { name: "What is a fieldfare?" }).click();
+  await page.getByRole("article", { name: "You" }).getByText("What is a moor?").waitFor();
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByRole("textbox", { name: "Title" }).fill("About the heath");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("link", { name: "About the heath" }).waitFor();
+  await page.getByRole("searchbox").fill("THRUSH what");
+  await page.getByRole("link", { name: "About the heath" }).waitFor({ state: "detached" });
+  assert.equal(await page.getByRole("navigation").getByRole("link").count(), 1);
+  await page.getByRole("searchbox").fill("nowhere");
+  await page.getByText("No conversation has these words.").waitFor();
+  await page.getByRole("searchbox").fill("");
+  await page.getByRole("link", { name: "What is a thrush?" }).click();
+  await page.getByRole("article", { name: "You" }).getByText("What is a thrush?").waitFor();
+  await page.getByRole("button", { name: "Export" }).click();
+  const download = page.waitForEvent("download");
+  await page.getByRole("button", { name: "As Markdown" }).click();
+  const exported = await (await download).path();
+  assert.match(await readFile(exported, "utf8"), /^# What is a thrush\?\n\n## You/);
+  await page.getByRole("button", { name: "Delete" }).click();
+  await shot(page, "delete");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
+  await page.getByRole("link", { name: "What is a thrush?" }).waitFor({ state: "detached" });
+});
+
+test("settings are kept, used, and refused where they are none", async () => {
+  const { page } = first;
+  await page.getByRole("button", { name: "Settings" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Longest answer").fill("3");
+  await dialog.getByLabel("Temperature").fill("9");
+  await dialog.getByLabel("Temperature").blur();
+  assert.equal(await dialog.getByLabel("Temperature").getAttribute("aria-invalid"), "true");
+  await dialog.getByLabel("Temperature").fill("");
+  await accessible(page, "settings");
+  await shot(page, "settings");
+  await page.keyboard.press("Escape");
+  await ask(page, "What is a thrush?");
+  await answers(page).getByText("The answer reached its length limit.").waitFor();
+  await page.reload();
+  await page.getByRole("button", { name: "Settings" }).click();
+  assert.equal(await dialog.getByLabel("Longest answer").inputValue(), "3");
+  await dialog.getByLabel("Longest answer").fill("");
+  await dialog.getByLabel("Language").selectOption("de");
+  await page.getByRole("heading", { name: "Einstellungen" }).waitFor();
+  assert.equal(await page.locator("html").getAttribute("lang"), "de");
+  await accessible(page, "German");
+  await page.getByLabel("Sprache").selectOption("en");
+  await page.keyboard.press("Escape");
+});
+
+/** Something that takes long, by settings with which the bundled model finds no end soon. */
+async function babble(page) {
+  await page.evaluate(() =>
+    fetch("/app/settings", {
+      method: "PUT",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ temperature: 2, top_p: 1, top_k: 0 }),
+    }),
+  );
+}
+
+/** Asks until an answer is under way with some words in it; with these settings nearly each is. */
+async function midAnswer(page) {
+  for (;;) {
+    await newChat(page);
+    await composer(page).fill("Tell me everything about birds.");
+    await composer(page).press("Enter");
+    const found = await page.waitForFunction(() => {
+      const answer = document.querySelector(".message.answer");
+      if (answer?.querySelector(".end, .problem")) return "ended";
+      return (answer?.querySelector(".markdown")?.textContent?.length ?? 0) > 20 ? "writing" : null;
+    });
+    if ((await found.jsonValue()) === "writing") return;
+  }
+}
+
+test("an answer streams, goes on while the page is reloaded, and stops with Escape", async () => {
+  const { page } = first;
+  await babble(page);
+  await midAnswer(page);
+  await shot(page, "streaming");
+  await page.reload();
+  const answer = answers(page).first();
+  await answer.locator(".markdown").waitFor();
+  await page.keyboard.press("Escape");
+  await ended(page, 0);
+  assert.match(await answer.locator(".end").innerText(), /You stopped this answer\.|The model finished its answer\./);
+  assert.ok((await answer.locator(".markdown").innerText()).length > 20);
+});
+
+test("details show what the engine does", async () => {
+  const { page } = first;
+  await page.getByRole("button", { name: "Details" }).click();
+  const details = page.getByRole("complementary", { name: "Details" });
+  await details.getByText("How the memory is spent").waitFor();
+  for (let i = 0; i < 5; i++) {
+    await newChat(page);
+    await ask(page, "Tell me everything about birds.");
+  }
+  await details.getByText("Experts found in memory").waitFor();
+  await details.getByText(/\/s$/).waitFor();
+  await accessible(page, "details");
+  await shot(page, "details");
+  await details.getByRole("button", { name: "Close" }).click();
+});
+
+/** Kills the program in the middle of an answer and starts it again; whether it was in the middle. */
+async function dieAndComeBack(page) {
+  await midAnswer(page);
+  const { port } = ouzel;
+  await ouzel.kill();
+  await page.getByText("Ouzel does not answer.").waitFor();
+  await shot(page, "lost");
+  const address = page.url();
+  ouzel = await Ouzel.start(folder, port);
+  // A new program has new secrets, so the page is locked until its address is opened.
+  await page.getByRole("heading", { name: "This page is locked" }).waitFor();
+  await page.goto("about:blank");
+  await page.goto(ouzel.address);
+  await page.getByRole("link", { name: "About the heath" }).waitFor();
+  await page.goto(address);
+  const answer = await ended(page, 0);
+  assert.ok((await answer.locator(".markdown").innerText()).length > 0, "what was written is there");
+  return /Ouzel ended while it was answering/.test(await answer.locator(".end").innerText());
+}
+
+test("what was written survives the program's death in the middle of an answer", async () => {
+  const { page } = first;
+  // The bundled model's answers are short, so some end before the program does.
+  let wasInterrupted = false;
+  for (let i = 0; i < 8 && !wasInterrupted; i++) wasInterrupted = await dieAndComeBack(page);
+  assert.ok(wasInterrupted);
+  await shot(page, "interrupted");
+});
+
+test("everything can be done with the keyboard", async () => {
+  const { page } = first;
+  await page.evaluate(() => fetch("/app/settings", { method: "PUT", headers: { "content-type": "application/json" }, body: "{}" }));
+  await page.reload();
+  await page.getByRole("article").first().waitFor();
+  await page.keyboard.press("Alt+n");
+  await page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
+  await page.keyboard.type("What is a thrush?");
+  await page.keyboard.press("Enter");
+  await ended(page, 0);
+  const focused = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? document.activeElement?.textContent);
+  const tabTo = async (name) => {
+    for (let i = 0; i < 60; i++) {
+      if ((await focused())?.includes(name)) return;
+      await page.keyboard.press("Shift+Tab");
+    }
+    assert.fail(`${name} is not reached`);
+  };
+  await tabTo("Edit and send again");
+  await page.keyboard.press("Enter");
+  await page.getByRole("textbox", { name: "Edit your message" }).and(page.locator(":focus")).waitFor();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.type("What is a moor?");
+  await page.keyboard.press("Control+Enter");
+  await page.getByRole("article", { name: "You" }).getByText("What is a moor?").waitFor();
+  await ended(page, 0);
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("heath");
+  await page.getByRole("link", { name: "Tell me" }).first().waitFor({ state: "detached" });
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("Delete");
+  await page.getByRole("link", { name: "Tell me" }).first().waitFor();
+  await tabTo("Skip to the conversation");
+  await page.keyboard.press("Enter");
+  assert.equal(await focused(), "Message");
+  await page.keyboard.press("Shift+Tab");
+  await page.keyboard.press("/");
+  assert.equal(await focused(), "Message");
+});
+
+test("the page fits every screen, light and dark", async () => {
+  const { page } = first;
+  const sizes = { narrow: [320, 640], phone: [390, 844], tablet: [820, 1180], laptop: [1280, 800], huge: [3840, 2160] };
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    for (const [name, [width, height]] of Object.entries(sizes)) {
+      await page.setViewportSize({ width, height });
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(overflow <= 0, `${name}: ${overflow} pixels too wide`);
+      await accessible(page, `${name}, ${colorScheme}`);
+      await shot(page, `chat-${name}-${colorScheme}`);
+    }
+  }
+  await page.setViewportSize({ width: 320, height: 640 });
+  await page.getByRole("button", { name: "Open the list of conversations" }).click();
+  await page.getByRole("link", { name: "About the heath" }).waitFor();
+  await page.waitForTimeout(250);
+  await accessible(page, "list on a narrow screen");
+  await shot(page, "list-narrow-dark");
+  await page.getByRole("link", { name: "About the heath" }).click();
+  await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
+  await first.leave();
+});

@@ -1,0 +1,157 @@
+//! The task that owns an answer: it asks the model, tells the watchers, and writes down what comes, to the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ouzel_chats::{ChatsError, Message};
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::Page;
+use super::live::{Answering, State};
+use super::turn::turn;
+use crate::app::App;
+use crate::error::Refusal;
+use crate::ticket::{Event, Ticket};
+use crate::turn::{End, Outcome, Piece};
+use crate::wire::page::{Ending, Phase, Reason, Settings};
+
+/// What comes is written down this often: what a power cut may take, against what a disk has to do.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Answers, whatever happens; afterwards the row has an ending.
+pub async fn answer(
+    app: Arc<App>,
+    page: Arc<Page>,
+    answering: Arc<Answering>,
+    before: Vec<Message>,
+    settings: Settings,
+) {
+    let result = tokio::select! {
+        ticket = admit(&app, before, settings) => match ticket {
+            Ok(ticket) => follow(&page, &answering, &app, ticket).await,
+            Err(refusal) => Err(refusal),
+        },
+        // Nothing was begun, so nothing has to be ended.
+        () = answering.stopped() => Ok(None),
+    };
+    let ending = match result {
+        Ok(Some(outcome)) => Ending::of(&Ok(outcome)),
+        Ok(None) => Ending {
+            reason: Reason::Stopped,
+            message: None,
+            code: None,
+            spent: None,
+        },
+        Err(refusal) => Ending::of(&Err(refusal)),
+    };
+    save(&page, &answering, Some(&ending)).await;
+    answering.change(|state| state.ending = Some(ending));
+    page.live.end(answering.id);
+}
+
+/// From what was said to a place in the queue.
+async fn admit(
+    app: &Arc<App>,
+    before: Vec<Message>,
+    settings: Settings,
+) -> Result<Ticket, Refusal> {
+    let shared = app.clone();
+    let prepared = app
+        .aside(move || {
+            let turn = turn(before, &settings, &shared.options.defaults)?;
+            let param = turn.fields.prompt;
+            let prepared = shared.engine.prepare(turn)?;
+            shared.check_fits(param, &prepared)?;
+            Ok(prepared)
+        })
+        .await?;
+    app.queue.admit(prepared)
+}
+
+/// Takes what comes until the end, or until it is stopped before anything came: then there is no outcome.
+async fn follow(
+    page: &Arc<Page>,
+    answering: &Arc<Answering>,
+    app: &App,
+    mut ticket: Ticket,
+) -> Result<Option<Outcome>, Refusal> {
+    let (mut has_begun, mut is_stopped) = (false, false);
+    // The first words are written at once, further ones when it is time again.
+    let (mut save_at, mut next_save) = (None, Instant::now());
+    loop {
+        let due = save_at.unwrap_or_else(Instant::now);
+        tokio::select! {
+            event = ticket.next() => match event {
+                Event::Piece(piece) => {
+                    has_begun = true;
+                    if !matches!(piece, Piece::Prompt { .. }) {
+                        save_at.get_or_insert(next_save);
+                    }
+                    let spent = app.metrics.spent_by(ticket.id());
+                    answering.change(|state| {
+                        state.spent = spent.or(state.spent);
+                        take(state, piece);
+                    });
+                }
+                Event::Ended(Ok(outcome)) if outcome.end == End::Cancelled && !is_stopped => {
+                    return Err(Refusal::Draining);
+                }
+                Event::Ended(result) => return result.map(Some),
+            },
+            () = answering.stopped(), if !is_stopped => {
+                if !has_begun {
+                    return Ok(None);
+                }
+                is_stopped = true;
+                ticket.cancel();
+            }
+            () = sleep_until(due), if save_at.is_some() => {
+                save_at = None;
+                save(page, answering, None).await;
+                next_save = Instant::now() + SAVE_EVERY;
+            }
+        }
+    }
+}
+
+fn take(state: &mut State, piece: Piece) {
+    match piece {
+        Piece::Prompt { done, total } => {
+            state.phase = Phase::Reading;
+            state.prompt = Some((done, total));
+        }
+        Piece::Thinking(text) => {
+            state.phase = Phase::Thinking;
+            state.thinking.push_str(&text);
+        }
+        Piece::Text(text) => {
+            state.phase = Phase::Writing;
+            state.text.push_str(&text);
+        }
+        // There are no tools here; a model that calls one all the same has said so.
+        Piece::Call { name, arguments } => {
+            let call = format!("\n\n```json\n{name} {}\n```\n", Value::Object(arguments));
+            state.text.push_str(&call);
+        }
+        Piece::Token(_) => {}
+    }
+}
+
+/// Writes down what there is. What cannot be written is told to whoever watches, and tried again with the next piece.
+async fn save(page: &Page, answering: &Answering, ending: Option<&Ending>) {
+    let state = answering.state();
+    // Nothing in an ending could fail to become JSON.
+    let ending = ending.map(|ending| serde_json::to_string(ending).unwrap_or_default());
+    let (id, chats) = (answering.id, page.chats.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        chats.write(id, &state.text, &state.thinking, ending.as_deref())
+    });
+    let problem = match written.await {
+        // Whoever removed the conversation does not want to hear of it.
+        Ok(Ok(()) | Err(ChatsError::Missing)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("the conversations could not be asked".to_owned()),
+    };
+    answering.change(|state| state.unsaved = problem);
+}

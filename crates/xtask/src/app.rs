@@ -1,0 +1,145 @@
+//! `cargo xtask app`: builds the page from `app/` into the server room; with `--check` it builds it elsewhere and compares the bytes, so that what
+//! is embedded is what the sources say. `cargo xtask app-test` opens it in a browser.
+//!
+//! The packages are those of the lockfile; none of their own programs runs when they are installed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::metadata::Metadata;
+use crate::process::{cargo, code_of, is_there, must, root, status};
+
+/// The sources.
+const SOURCES: &str = "app";
+/// What the binary embeds.
+const BUILT: &str = "crates/server/page";
+/// Browsers that are looked for before one is installed.
+const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
+/// Names the browser of the tests.
+const BROWSER_VARIABLE: &str = "OUZEL_CHROMIUM";
+
+/// Builds the page, or checks it.
+pub fn run(rest: &[String]) -> anyhow::Result<ExitCode> {
+    let is_check = match rest {
+        [] => false,
+        [flag] if flag == "--check" => true,
+        _ => bail!("app takes --check and nothing else"),
+    };
+    let root = root()?;
+    packages(&root)?;
+    let sources = root.join(SOURCES);
+    must(npm(&["run", "check"]).current_dir(&sources))?;
+    if !is_check {
+        must(npm(&["run", "build"]).current_dir(&sources))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let elsewhere = std::env::temp_dir().join(format!("ouzel-page-{}", std::process::id()));
+    let mut build = npm(&["run", "build", "--", "--outDir"]);
+    must(build.arg(&elsewhere).current_dir(&sources))?;
+    let (built, kept) = (files(&elsewhere)?, files(&root.join(BUILT))?);
+    fs::remove_dir_all(&elsewhere).context("removing what was built")?;
+    let other: Vec<&String> = built
+        .keys()
+        .chain(kept.keys())
+        .filter(|name| built.get(*name) != kept.get(*name))
+        .collect();
+    ensure!(
+        other.is_empty(),
+        "{BUILT} is not what {SOURCES} builds; `cargo xtask app` builds it: {other:?}"
+    );
+    println!("{BUILT} is what {SOURCES} builds: {} files", built.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page of the release build in a browser.
+pub fn test(rest: &[String]) -> anyhow::Result<ExitCode> {
+    let root = root()?;
+    // As the demo check builds it, so that it is there already.
+    must(&mut cargo(&["build", "--release"])?)?;
+    packages(&root)?;
+    let target = root.join(Metadata::of_members()?.target_dir()?);
+    let shots = target.join("page-shots");
+    fs::create_dir_all(&shots).with_context(|| shots.display().to_string())?;
+    let mut command = Command::new("node");
+    command
+        .args(["--test", "--test-reporter=spec", "tests/page.test.mjs"])
+        .args(rest)
+        .current_dir(root.join(SOURCES))
+        .env("OUZEL_BINARY", target.join("release/ouzel"))
+        .env("OUZEL_SHOTS", &shots)
+        .env(BROWSER_VARIABLE, browser(&root.join(SOURCES))?);
+    let code = code_of(status(&mut command)?);
+    println!("pictures of the page are in {}", shots.display());
+    Ok(code)
+}
+
+fn npm(args: &[&str]) -> Command {
+    // On Windows it is a script, which is found by its whole name only.
+    let mut command = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" });
+    command.args(args);
+    command
+}
+
+/// Installs what the lockfile names.
+fn packages(root: &Path) -> anyhow::Result<()> {
+    let mut command = npm(&["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    must(command.current_dir(root.join(SOURCES)))
+}
+
+/// A Chromium: the one that is named, one that is there, or one that is installed now.
+fn browser(sources: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(named) = std::env::var_os(BROWSER_VARIABLE) {
+        return Ok(named.into());
+    }
+    if let Some(found) = installed_browser() {
+        return Ok(found);
+    }
+    let mut playwright = Command::new("npx");
+    playwright.args(["playwright-core", "install", "--with-deps", "chromium"]);
+    if status(playwright.current_dir(sources))?.success() {
+        // The driver knows where it put it.
+        return Ok(PathBuf::new());
+    }
+    let mut apt = Command::new("apt-get");
+    apt.args([
+        "install",
+        "-qq",
+        "-y",
+        "--no-install-recommends",
+        "chromium",
+    ]);
+    status(&mut apt)?;
+    installed_browser().with_context(|| {
+        format!("there is no Chromium and none could be installed; {BROWSER_VARIABLE} names one")
+    })
+}
+
+fn installed_browser() -> Option<PathBuf> {
+    let there = |name: &&&str| is_there(name, &["--version"]);
+    BROWSERS.iter().find(there).map(PathBuf::from)
+}
+
+/// The files below a folder, by their path in it.
+fn files(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        for entry in fs::read_dir(&at).with_context(|| at.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path
+                .strip_prefix(folder)?
+                .to_string_lossy()
+                .replace('\\', "/");
+            found.insert(name, fs::read(&path)?);
+        }
+    }
+    Ok(found)
+}
