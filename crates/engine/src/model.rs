@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ouzel_format::{
     CheckpointConfig, Checksums, FormatError, Layout, Manifest, ResidentIndex, Sha256Hex, paths,
 };
-use ouzel_storage::{IoMode, PositionedFile, ReadMode, Sha256, ShowPath, StorageError, find_link};
+use ouzel_storage::{
+    IoMode, PositionedFile, ReadMode, Sha256, ShowPath, StorageError, find_link, read_once,
+};
 
 use crate::budget::{Budget, ModelBytes, auto_memory, largest_context, plan_budget};
 use crate::config::Config;
@@ -215,7 +217,7 @@ fn parse<B: ?Sized, T>(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, EngineError> {
-    std::fs::read(path).map_err(|error| EngineError::NotAModel {
+    read_once(path).map_err(|error| EngineError::NotAModel {
         dir: path.to_owned(),
         reason: format!("cannot be read: {error}"),
     })

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ouzel_storage::{Mmap, Sha256, ShowPath};
+use ouzel_storage::{Mmap, OnceFile, Sha256, ShowPath};
 use ouzel_tokenizer::Tokenizer;
 
 use crate::TextError;
@@ -53,7 +53,7 @@ fn compile(file: &TokenizerFile<'_>) -> Result<Vec<u8>, TextError> {
         reason: error.to_string(),
     };
     let mut source = Hashing {
-        inner: File::open(file.path).map_err(unreadable)?,
+        inner: OnceFile::open(file.path).map_err(unreadable)?,
         hash: Sha256::new(),
     };
     let image = Tokenizer::compile(&mut source);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ouzel_engine::Model;
 use ouzel_format::paths::{CHAT_TEMPLATE, GENERATION_CONFIG, TOKENIZER};
 use ouzel_format::{GenerationConfig, Manifest};
-use ouzel_storage::Sha256;
+use ouzel_storage::{Sha256, read_once};
 use ouzel_tokenizer::{ChatTemplate, Tokenizer};
 use serde_json::Value;
 
@@ -162,7 +162,7 @@ impl Files<'_> {
             return Ok(None);
         };
         let path = self.path(name);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match read_once(&path) {
             Ok(bytes) => bytes,
             Err(error) => {
                 let reason = error.to_string();

@@ -27,7 +27,7 @@ fn direct() -> OpenOptions {
     options
 }
 
-/// Drops pages of the cache again; only advice, so a refusal changes nothing.
+/// Drops pages of the cache again, all from `offset` on where `len` is 0; only advice, so a refusal changes nothing.
 pub fn drop_pages(file: &File, offset: u64, len: u64) {
     let _ = fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
 }
