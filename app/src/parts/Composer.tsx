@@ -32,8 +32,14 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop }: 
   useEffect(() => {
     const area = field.current;
     if (!area) return;
-    area.style.height = "auto";
-    area.style.height = `${area.scrollHeight}px`;
+    const fit = () => {
+      area.style.height = "auto";
+      area.style.height = `${area.scrollHeight}px`;
+    };
+    fit();
+    // As many words are other lines in another width.
+    addEventListener("resize", fit);
+    return () => removeEventListener("resize", fit);
   }, [text]);
   const send = async () => {
     if (isAnswering || !text.trim()) return;

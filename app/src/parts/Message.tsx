@@ -1,6 +1,6 @@
 // One message: what a person said, which can be edited, or what the model answered, thought, and why it stopped.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Ending, Message as Said, Phase, Spent } from "../wire";
 import { type Speech, useSpeech } from "../words";
 import { CopyButton } from "./CopyButton";
@@ -50,7 +50,7 @@ export function UserMessage({ message, canEdit, onEdit }: UserProps) {
 function Editor({ text, onSend, onCancel }: { text: string; onSend: (text: string) => void; onCancel: () => void }) {
   const { words } = useSpeech();
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     field.current?.focus();
     field.current?.setSelectionRange(text.length, text.length);
   }, []);
