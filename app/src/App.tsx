@@ -29,9 +29,11 @@ const chatOfAddress = () => {
   return id ? Number(id) : null;
 };
 
+const TOKEN = /^#([0-9a-f]{48})$/;
+
 /** Hands in the token that the address carries, and takes it out of the address and of the history. */
 async function comeIn(): Promise<Entrance> {
-  const token = /^#([0-9a-f]{48})$/.exec(location.hash)?.[1];
+  const token = TOKEN.exec(location.hash)?.[1];
   if (token) {
     history.replaceState(null, "", "/");
     // One that was used before may come with a browser that is in already.
@@ -53,7 +55,15 @@ export function App() {
       setLost(true);
     }
   }, []);
-  useEffect(() => void enter(), []);
+  useEffect(() => {
+    // Also when the address that Ouzel printed is put into a tab that is open.
+    const arrived = () => {
+      if (TOKEN.test(location.hash)) void enter();
+    };
+    void enter();
+    addEventListener("hashchange", arrived);
+    return () => removeEventListener("hashchange", arrived);
+  }, []);
   const spoken = speech(settings.language ?? browserLanguage());
   useEffect(() => {
     document.documentElement.lang = spoken.language;
@@ -88,7 +98,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
 
   const onProblem = useCallback((error: unknown) => {
     if (error instanceof api.Refused && error.refusal.code === "page_locked") onLocked();
-    else if (error instanceof api.Refused) setProblem(error.refusal.message);
+    else if (error instanceof api.Refused) setProblem(words.problem[error.refusal.code] ?? error.refusal.message);
     else setProblem(words.lost);
   }, [words]);
   const [status, refreshStatus] = useStatus(onProblem, () => setProblem((old) => (old === words.lost ? null : old)));
@@ -243,8 +253,11 @@ function useKeys(keys: Keys) {
       const { stop, onNew, onSearch } = current.current;
       const isInField = (event.target as HTMLElement).matches("input, textarea, select");
       if (document.querySelector("dialog[open]")) return;
+      if (event.isComposing) return;
+      // On some keyboards AltGr or Option with N writes a letter.
+      const writes = event.ctrlKey || event.getModifierState("AltGraph") || event.key === "Dead";
       if (event.key === "Escape" && stop) stop();
-      else if (event.altKey && event.code === "KeyN") onNew();
+      else if (event.altKey && !writes && event.code === "KeyN") onNew();
       else if ((event.ctrlKey || event.metaKey) && event.key === "k") onSearch();
       else if (event.key === "/" && !isInField) document.getElementById("composer")?.focus();
       else return;

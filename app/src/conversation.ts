@@ -34,6 +34,8 @@ export function useConversation(id: number | null, hooks: Hooks): Conversation {
   const [isMissing, setMissing] = useState(false);
   const current = useRef(hooks);
   current.current = hooks;
+  const shown = useRef(id);
+  shown.current = id;
 
   const fetch = useCallback(async (id: number, isWanted: () => boolean) => {
     try {
@@ -93,8 +95,10 @@ export function useConversation(id: number | null, hooks: Hooks): Conversation {
   const ask = async (question: Omit<Ask, "chat">) => {
     try {
       const asked = await api.ask(id === null ? question : { ...question, chat: id });
-      if (id === null) current.current.onBegun(asked.chat);
-      else await fetch(asked.chat, () => true);
+      // Whoever looks at another conversation by now stays there.
+      const isShown = () => shown.current === id;
+      if (id !== null) await fetch(id, isShown);
+      else if (isShown()) current.current.onBegun(asked.chat);
       current.current.onChange();
       return true;
     } catch (error) {
@@ -106,7 +110,7 @@ export function useConversation(id: number | null, hooks: Hooks): Conversation {
     if (pending !== null) api.stop(pending).catch((error) => current.current.onProblem(error));
   };
   const refresh = () => {
-    if (id !== null) void fetch(id, () => true);
+    if (id !== null) void fetch(id, () => shown.current === id);
   };
   return { chat, live, isMissing, ask, stop, refresh };
 }

@@ -232,9 +232,8 @@ async function dieAndComeBack(page) {
   await shot(page, "lost");
   const address = page.url();
   ouzel = await Ouzel.start(folder, port);
-  // A new program has new secrets, so the page is locked until its address is opened.
+  // A new program has new secrets, so the page is locked until its address is opened, in the same tab too.
   await page.getByRole("heading", { name: "This page is locked" }).waitFor();
-  await page.goto("about:blank");
   await page.goto(ouzel.address);
   await page.getByRole("link", { name: "About the heath" }).waitFor();
   await page.goto(address);

@@ -59,7 +59,7 @@ export function Chat({ id, conversation, settings, status }: Props) {
                 key={message.id}
                 message={message}
                 canEdit={!isAnswering}
-                onEdit={(text) => void ask({ replaces: message.id, text })}
+                onEdit={(text) => ask({ replaces: message.id, text })}
               />
             ) : (
               <Answer

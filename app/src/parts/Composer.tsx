@@ -20,6 +20,8 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop }: 
   const { words } = useSpeech();
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(drafts.get(chat) ?? "");
+  const shown = useRef(chat);
+  shown.current = chat;
   const write = (text: string) => {
     drafts.set(chat, text);
     setText(text);
@@ -45,7 +47,9 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop }: 
     if (isAnswering || !text.trim()) return;
     const sent = text;
     write("");
-    if (!(await onSend(sent))) write(sent);
+    if (await onSend(sent)) return;
+    drafts.set(chat, sent);
+    if (shown.current === chat) setText(sent);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.isComposing) return;

@@ -7,11 +7,13 @@ import { Icon } from "./Icon";
 
 export function Lock({ takesKey, onOpen }: { takesKey: boolean; onOpen: () => void }) {
   const { words } = useSpeech();
-  const [isWrong, setWrong] = useState(false);
+  const [problem, setProblem] = useState<string | null>(null);
   const open = (event: SubmitEvent) => {
     event.preventDefault();
     const key = new FormData(event.currentTarget as HTMLFormElement).get("key");
-    api.enter({ key: String(key) }).then(onOpen, () => setWrong(true));
+    api.enter({ key: String(key) }).then(onOpen, (error) => {
+      setProblem(error instanceof api.Refused ? words.wrongKey : words.lost);
+    });
   };
   return (
     <main class="lock">
@@ -22,9 +24,9 @@ export function Lock({ takesKey, onOpen }: { takesKey: boolean; onOpen: () => vo
         <form onSubmit={open}>
           <label class="field">
             <span>{words.lockedKey}</span>
-            <input type="password" name="key" autoComplete="current-password" aria-label={words.key} aria-invalid={isWrong} required />
+            <input type="password" name="key" autoComplete="current-password" aria-label={words.key} aria-invalid={problem !== null} required />
           </label>
-          {isWrong && <p class="problem" role="alert">{words.wrongKey}</p>}
+          {problem && <p class="problem" role="alert">{problem}</p>}
           <button type="submit" class="primary">{words.unlock}</button>
         </form>
       )}

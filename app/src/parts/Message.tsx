@@ -19,16 +19,17 @@ export interface Live {
 interface UserProps {
   message: Said;
   canEdit: boolean;
-  onEdit: (text: string) => void;
+  /** Whether it was taken. */
+  onEdit: (text: string) => Promise<boolean>;
 }
 
 export function UserMessage({ message, canEdit, onEdit }: UserProps) {
   const { words } = useSpeech();
   const [isEditing, setEditing] = useState(false);
   if (isEditing) {
-    const send = (text: string) => {
-      setEditing(false);
-      onEdit(text);
+    // What was refused stays in the editor.
+    const send = async (text: string) => {
+      if (await onEdit(text)) setEditing(false);
     };
     return <Editor text={message.text} onSend={send} onCancel={() => setEditing(false)} />;
   }
@@ -47,7 +48,7 @@ export function UserMessage({ message, canEdit, onEdit }: UserProps) {
   );
 }
 
-function Editor({ text, onSend, onCancel }: { text: string; onSend: (text: string) => void; onCancel: () => void }) {
+function Editor({ text, onSend, onCancel }: { text: string; onSend: (text: string) => Promise<void>; onCancel: () => void }) {
   const { words } = useSpeech();
   const field = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {
@@ -56,9 +57,10 @@ function Editor({ text, onSend, onCancel }: { text: string; onSend: (text: strin
   }, []);
   const send = () => {
     const changed = field.current?.value.trim();
-    if (changed) onSend(changed);
+    if (changed) void onSend(changed);
   };
   const onKeyDown = (event: KeyboardEvent) => {
+    if (event.isComposing) return;
     if (event.key === "Escape") {
       event.stopPropagation();
       onCancel();

@@ -79,7 +79,7 @@ export const de: Words = {
   save: "Sichern",
   remove: "Löschen",
   removeTitle: "Dieses Gespräch löschen?",
-  removeMore: (title) => `„${title}“ wird endgültig von diesem Computer entfernt.`,
+  removeMore: (title) => `„${title}“ wird entfernt. Was das Modell davon berechnet hat, um schneller zu antworten, weicht, wenn neuere Gespräche den Platz brauchen.`,
   export: "Exportieren",
   exportMarkdown: "Als Markdown",
   exportJson: "Als JSON",

@@ -77,7 +77,7 @@ export const en = {
   save: "Save",
   remove: "Delete",
   removeTitle: "Delete this conversation?",
-  removeMore: (title: string) => `“${title}” will be removed from this computer for good.`,
+  removeMore: (title: string) => `“${title}” will be removed. What the model computed of it to answer faster goes when newer conversations need the room.`,
   export: "Export",
   exportMarkdown: "As Markdown",
   exportJson: "As JSON",

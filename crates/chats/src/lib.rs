@@ -36,7 +36,9 @@ pub enum ChatsError {
     #[error("a conversation is answered after a message of its user")]
     NothingToAnswer,
     /// A program that is newer than this one wrote the file.
-    #[error("{path} is of version {version}, and this program reads version {known}")]
+    #[error(
+        "{path} is of version {version}, and this program reads version {known}: use a newer Ouzel"
+    )]
     TooNew {
         /// The file.
         path: String,
@@ -123,6 +125,7 @@ impl Chats {
     /// # Errors
     /// [`ChatsError::TooNew`], [`ChatsError::File`].
     pub fn open(path: &Path) -> Result<Chats, ChatsError> {
+        create_private(path);
         Chats::with(Connection::open(path)?, &path.display().to_string())
     }
 
@@ -275,13 +278,13 @@ impl Chats {
     /// # Errors
     /// [`ChatsError::Missing`], [`ChatsError::File`].
     pub fn remove(&self, chat: i64) -> Result<(), ChatsError> {
-        match self
-            .lock()
-            .execute("DELETE FROM chats WHERE id = ?1", [chat])?
-        {
-            0 => Err(ChatsError::Missing),
-            _ => Ok(()),
+        let connection = self.lock();
+        if connection.execute("DELETE FROM chats WHERE id = ?1", [chat])? == 0 {
+            return Err(ChatsError::Missing);
         }
+        // The log still has what was said. A reader in another program may hold it; then the next change takes it along.
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        Ok(())
     }
 
     /// What was last given to [`Chats::set_settings`].
@@ -399,6 +402,19 @@ fn title_of(text: &str) -> String {
     };
     format!("{kept}…")
 }
+
+/// Makes the file so that nobody else may read it, whatever the folder allows; SQLite gives the files beside it the same mode. What cannot be
+/// made here cannot be opened either, and is told then.
+#[cfg(unix)]
+fn create_private(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let _ = options.append(true).create(true).mode(0o600).open(path);
+}
+
+/// Below a user's own folders the system lets nobody else in.
+#[cfg(not(unix))]
+fn create_private(_: &Path) {}
 
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

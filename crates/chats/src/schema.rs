@@ -32,13 +32,16 @@ CREATE TABLE settings (
 
 /// Makes a new file's tables; refuses those of the future.
 ///
-/// Changes go to a log that is made durable with each of them, which costs one sync of the disk instead of two; the cache of pages is
+/// Changes go to a log that is made durable with each of them (on macOS down to the drive, which a plain sync does not reach), which costs
+/// one sync of the disk instead of two; the cache of pages is
 /// held to 1 MiB; what is removed is overwritten, because people remove what nobody shall read.
 pub fn prepare(connection: &mut Connection, path: &str) -> Result<(), ChatsError> {
     connection.execute_batch(
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;
+         PRAGMA fullfsync = ON;
+         PRAGMA checkpoint_fullfsync = ON;
          PRAGMA secure_delete = ON;
          PRAGMA cache_size = -1024;",
     )?;

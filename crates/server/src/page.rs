@@ -44,6 +44,8 @@ pub struct Page {
     chats: Arc<Chats>,
     door: Door,
     live: Live,
+    /// Held from the look at what is being answered until a new answer is among it.
+    asking: tokio::sync::Mutex<()>,
 }
 
 impl Page {
@@ -56,6 +58,7 @@ impl Page {
             chats: Arc::new(chats),
             door: Door::new().map_err(PageError)?,
             live: Live::default(),
+            asking: tokio::sync::Mutex::default(),
         }))
     }
 

@@ -40,7 +40,10 @@ pub fn read_once(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = OnceFile::open(path)?;
     let mut bytes = Vec::new();
     // As long as the file is now: a vector that grows by doubling could take twice that.
-    bytes.reserve_exact(usize::try_from(file.file.metadata()?.len()).unwrap_or(0));
+    let len = usize::try_from(file.file.metadata()?.len()).unwrap_or(usize::MAX);
+    bytes
+        .try_reserve_exact(len)
+        .map_err(|_| io::ErrorKind::OutOfMemory)?;
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -162,6 +162,48 @@ fn removing_a_conversation_removes_what_was_said() {
     assert!(next > chat && next_answer > answer);
 }
 
+/// The files of a folder, by name.
+fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let read = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        (name, std::fs::read(entry.path()).unwrap())
+    };
+    entries.map(|entry| read(entry.unwrap())).collect()
+}
+
+#[test]
+fn what_is_removed_is_in_no_file_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let chats = Chats::open(&folder.path().join("chats.sqlite3")).unwrap();
+    let secret = "where the fieldfare nests";
+    let hold = |(_, bytes): &(String, Vec<u8>)| {
+        let mut windows = bytes.windows(secret.len());
+        windows.any(|window| window == secret.as_bytes())
+    };
+    let (chat, answer) = ask(&chats, None, secret);
+    chats.write(answer, secret, secret, Some("{}")).unwrap();
+    assert!(files(folder.path()).iter().any(hold));
+    chats.remove(chat).unwrap();
+    for file in files(folder.path()) {
+        assert!(!hold(&file), "{}", file.0);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_may_read_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let chats = Chats::open(&folder.path().join("chats.sqlite3")).unwrap();
+    ask(&chats, None, "one");
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    for entry in entries.map(|entry| entry.unwrap()) {
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} {mode:o}", entry.path());
+    }
+}
+
 #[test]
 fn settings_are_kept_and_files_of_the_future_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ouzel_chats::{ChatsError, Message};
 use serde_json::Value;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Page;
 use super::live::{Answering, State};
@@ -45,7 +45,10 @@ pub async fn answer(
         },
         Err(refusal) => Ending::of(&Err(refusal)),
     };
-    save(&page, &answering, Some(&ending)).await;
+    // The only whole copy is here: it stays, and its watchers are told why, until it could be written.
+    while !save(&page, &answering, Some(&ending)).await {
+        sleep(SAVE_EVERY).await;
+    }
     answering.change(|state| state.ending = Some(ending));
     page.live.end(answering.id);
 }
@@ -138,8 +141,8 @@ fn take(state: &mut State, piece: Piece) {
     }
 }
 
-/// Writes down what there is. What cannot be written is told to whoever watches, and tried again with the next piece.
-async fn save(page: &Page, answering: &Answering, ending: Option<&Ending>) {
+/// Writes down what there is, and says whether it could. What cannot be written is told to whoever watches, and tried again.
+async fn save(page: &Page, answering: &Answering, ending: Option<&Ending>) -> bool {
     let state = answering.state();
     // Nothing in an ending could fail to become JSON.
     let ending = ending.map(|ending| serde_json::to_string(ending).unwrap_or_default());
@@ -153,5 +156,7 @@ async fn save(page: &Page, answering: &Answering, ending: Option<&Ending>) {
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("the conversations could not be asked".to_owned()),
     };
+    let is_written = problem.is_none();
     answering.change(|state| state.unsaved = problem);
+    is_written
 }

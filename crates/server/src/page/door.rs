@@ -1,8 +1,9 @@
 //! Who may use the page's addresses: whoever came with the token, once, or with the API key, and has the cookie since.
 //!
 //! The guard before this door keeps strange names and origins out. What is left are other programs on the same machine, also those of other users,
-//! and their pages, which a browser counts as the same site. None of them knows the token, and none can read the cookie: scripts
-//! cannot, and other sites' requests do not carry it. A request that a browser marks as another site's is refused even with it.
+//! and their pages, which a browser counts as the same site. None of them knows the token, and no script can read the cookie. A browser sends a
+//! cookie to every port of a host, though, so a server of another user sees it if a person opens a page of theirs below `/app`: whoever shares
+//! a machine with people that they do not trust has to know that. A request that a browser marks as another site's is refused even with it.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -65,7 +66,7 @@ impl Door {
     pub fn cookie(&self) -> Option<HeaderValue> {
         let (name, session) = (self.name(), &self.session);
         let text =
-            format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict; Max-Age={COOKIE_S}");
+            format!("{name}={session}; Path=/app; HttpOnly; SameSite=Strict; Max-Age={COOKIE_S}");
         HeaderValue::from_str(&text).ok()
     }
 
@@ -145,7 +146,11 @@ mod tests {
         assert!(!with("ouzel-8080=", None));
         let cookie = door.cookie().unwrap();
         let cookie = cookie.to_str().unwrap();
-        assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
+        assert!(
+            cookie.contains("Path=/app;")
+                && cookie.contains("HttpOnly")
+                && cookie.contains("SameSite=Strict")
+        );
         assert_ne!(door.token(), *session);
     }
 }

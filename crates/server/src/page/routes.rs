@@ -267,6 +267,7 @@ async fn rename(State(shared): State<Shared>, Path(id): Path<i64>, request: Requ
 }
 
 async fn remove(State(shared): State<Shared>, Path(id): Path<i64>) -> Response {
+    let _alone = shared.page.asking.lock().await;
     if let Some(answering) = shared.page.live.of_chat(id) {
         answering.stop();
     }
@@ -292,32 +293,46 @@ async fn ask(State(shared): State<Shared>, request: Request) -> Response {
         if text.as_ref().is_some_and(|text| text.trim().is_empty()) {
             return Err(Refusal::invalid("text", "text: there is nothing to answer"));
         }
-        let page = &shared.page;
-        page.live.check_free(chat)?;
-        let settings = settings(&shared).await?;
-        let question = move |chats: &Chats| {
-            chats.ask(Question {
-                chat,
-                replaces,
-                text: text.as_deref(),
-            })
-        };
-        let asked = page.kept(question).await?;
-        let live = page.live.begin(asked.answer, asked.chat);
-        // Not this request's: it goes on when the tab is closed.
-        tokio::spawn(answering::answer(
-            shared.app.clone(),
-            page.clone(),
-            live,
-            asked.before,
-            settings,
-        ));
-        Ok(Asked {
-            chat: asked.chat,
-            answer: asked.answer,
-        })
+        // Not this request's: a tab that is closed now must not leave a row that nobody answers.
+        let begun = tokio::spawn(begin(shared.clone(), chat, replaces, text));
+        begun
+            .await
+            .map_err(|_| Refusal::Internal("the question could not be asked".to_owned()))?
     };
     said(asked.await)
+}
+
+/// Makes the answer's row and begins to answer; one question at a time, so that no conversation gets two answers at once.
+async fn begin(
+    shared: Shared,
+    chat: Option<i64>,
+    replaces: Option<i64>,
+    text: Option<String>,
+) -> Result<Asked, Refusal> {
+    let page = &shared.page;
+    let _alone = page.asking.lock().await;
+    page.live.check_free(chat)?;
+    let settings = settings(&shared).await?;
+    let question = move |chats: &Chats| {
+        chats.ask(Question {
+            chat,
+            replaces,
+            text: text.as_deref(),
+        })
+    };
+    let asked = page.kept(question).await?;
+    let live = page.live.begin(asked.answer, asked.chat);
+    tokio::spawn(answering::answer(
+        shared.app.clone(),
+        page.clone(),
+        live,
+        asked.before,
+        settings,
+    ));
+    Ok(Asked {
+        chat: asked.chat,
+        answer: asked.answer,
+    })
 }
 
 async fn stop(State(shared): State<Shared>, Path(id): Path<i64>) -> Response {
@@ -361,7 +376,9 @@ async fn tell(shared: Shared, id: i64, live: Option<Arc<Answering>>, to: mpsc::S
     let mut events = Events::default();
     match message {
         Ok((_, message)) => events.event("end", &PageMessage::of(message, false)),
-        Err(_) => events.event("gone", &Value::Null),
+        Err(Refusal::NotFound(_)) => events.event("gone", &Value::Null),
+        // The events break off, and the browser asks again.
+        Err(_) => return,
     }
     // A watcher that is gone needs no end.
     let _ = to.send(events.take()).await;

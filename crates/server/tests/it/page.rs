@@ -273,6 +273,26 @@ fn an_answer_goes_on_when_nobody_watches_and_can_be_stopped() {
 }
 
 #[test]
+fn of_two_questions_at_once_a_conversation_takes_one() {
+    let browser = Browser::new();
+    for _ in 0..8 {
+        let (chat, answer) = browser.ask(json!({ "text": "one" }));
+        browser.call("POST", &format!("/app/answers/{answer}/stop"), &json!({}));
+        browser.ended(chat);
+        let question = json!({ "chat": chat, "text": "wait 1000000" });
+        let statuses = std::thread::scope(|scope| {
+            let ask = || browser.call("POST", "/app/turns", &question).status;
+            let both = [scope.spawn(ask), scope.spawn(ask)];
+            let mut both = both.map(|one| one.join().unwrap());
+            both.sort_unstable();
+            both
+        });
+        assert_eq!(statuses, [200, 409]);
+        browser.call("DELETE", &format!("/app/chats/{chat}"), &Value::Null);
+    }
+}
+
+#[test]
 fn an_answer_that_waits_is_stopped_before_it_begins() {
     let browser = Browser::new();
     let (_, first) = browser.ask(json!({ "text": "wait 1000000" }));
