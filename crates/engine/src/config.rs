@@ -140,6 +140,11 @@ impl Config {
         (0..self.n_layers() as u32).map(LayerId)
     }
 
+    /// The layer behind `l`, unless that is the last one.
+    pub fn layer_behind(&self, l: LayerId) -> Option<LayerId> {
+        self.layer_ids().nth(l.index() + 1)
+    }
+
     /// Rows of keys that a layer keeps when contexts reach `context` tokens.
     pub fn kv_rows(&self, l: LayerId, context: usize) -> usize {
         match self.layer(l).kind {

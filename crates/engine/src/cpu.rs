@@ -21,7 +21,7 @@ use self::routes::Routes;
 use crate::budget::{Budget, DOWN_PLANES, max_width, quantized_rows};
 use crate::config::Config;
 use crate::kv::KvCache;
-use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Ops, RmsNorm, Rows};
+use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Norm, Ops, RmsNorm, Rows};
 use crate::stop::Stop;
 use crate::store::ExpertStore;
 use crate::weights::Weights;
@@ -442,6 +442,13 @@ impl Ops for Cpu {
         self.store.request(l, &self.routes.groups().experts)
     }
 
+    fn foresee_experts(&mut self, l: LayerId, rows: Rows) {
+        if rows.n == 1 && self.store.may_foresee(l) {
+            self.guess(l, rows);
+            self.store.foresee(l, self.routes.guessed());
+        }
+    }
+
     fn expert_ffn(&mut self, _: LayerId, rows: Rows) -> Result<(), EngineError> {
         self.compute_experts(rows)
     }
@@ -490,6 +497,26 @@ impl Ops for Cpu {
 }
 
 impl Cpu {
+    /// Asks the router of layer `l` before its time, in int8 whatever the precision: a guess needs no more.
+    fn guess(&mut self, l: LayerId, rows: Rows) {
+        self.rms_norm(RmsNorm {
+            layer: l,
+            weight: Norm::Router,
+            x: Buf::Hidden,
+            y: Buf::Normed,
+            rows,
+        });
+        let (width, n_experts) = (self.config.hidden_size, self.config.n_experts);
+        let mut scores = std::mem::take(&mut self.buffers[Buf::RouterLogits as usize]);
+        let x = self.buffers[Buf::Normed as usize].rows(0..1, width);
+        kernels::quantize(self.isa, x, width, 1, &mut self.quantized);
+        let x = Input::I8(self.quantized.all());
+        let y = scores.rows_mut(0..1, n_experts);
+        self.project(&self.matrix(l, Matrix::Router), x, 1, y);
+        self.routes.guess(y);
+        self.buffers[Buf::RouterLogits as usize] = scores;
+    }
+
     /// Calls `f(y, x)` on each row of two buffers that have one width in layer `l`.
     fn zip(
         &mut self,

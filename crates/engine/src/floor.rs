@@ -54,7 +54,8 @@ pub struct PrefillWork {
 /// `(attention + KV) / memory + max(missed / disk, (shared + chosen) / memory)`, and the head.
 ///
 /// The misses are spread evenly over the layers, which makes the floor lower than any other spread of as many would: the share
-/// of the floor that a measurement reaches is never flattered.
+/// of the floor that a measurement reaches is never flattered. It is the floor of reads that begin when their router has spoken; those that
+/// were guessed begin a layer earlier, so that decoding may come out below it.
 pub fn decode_floor(
     config: &Config,
     weights: &WeightBytes,

@@ -3,7 +3,7 @@
 //! One [`layer`] over n tokens serves prefill and decode: decode is n = 1. It knows no backend, no clock and no file. Tokens
 //! come in chunks; within a layer everything but the routed experts works on blocks of a few rows, so that only four
 //! buffers grow with the chunk. The router speaks before the shared expert computes, so that missing experts arrive
-//! meanwhile.
+//! meanwhile; and while the disk idles, those that the next layer is likely to choose.
 
 use crate::config::Config;
 use crate::ops::{Buf, HeadNorm, HeadRmsNorm, MatMul, Matrix, Norm, Ops, RmsNorm, Rows};
@@ -50,6 +50,9 @@ pub fn layer<O: Ops>(
         ops.announce_experts(l, rows);
     }
     ops.request_experts(l, chunk)?;
+    if let Some(next) = config.layer_behind(l) {
+        ops.foresee_experts(next, chunk);
+    }
     for rows in chunk.blocks(block) {
         ops.go_on()?;
         shared_expert(ops, l, rows);

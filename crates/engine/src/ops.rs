@@ -224,6 +224,10 @@ pub trait Ops {
     /// Plans where the chosen experts of all rows come from, and starts to read those that are missing.
     fn request_experts(&mut self, layer: LayerId, rows: Rows) -> Result<(), Self::Error>;
 
+    /// Reads experts of `layer`, the next one, ahead of their request: those that its router would choose for a single row if this
+    /// layer's experts added nothing to `Hidden`. A guess that changes no result; a backend may do without it.
+    fn foresee_experts(&mut self, layer: LayerId, rows: Rows);
+
     /// `RoutedOut = sum of weight * expert(ExpertInput)` over each row's experts, in ascending expert order.
     fn expert_ffn(&mut self, layer: LayerId, rows: Rows) -> Result<(), Self::Error>;
 

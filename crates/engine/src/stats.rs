@@ -19,7 +19,7 @@ pub struct Stats {
     pub hits: u64,
     /// Chosen experts that had to be read.
     pub misses: u64,
-    /// Bytes of experts read.
+    /// Bytes of experts read; where decoding looks ahead, also of those that were guessed and not chosen.
     pub bytes_read: u64,
 }
 

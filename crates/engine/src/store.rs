@@ -4,7 +4,12 @@
 //! missing; [`ExpertStore::next`] hands out experts as they are at hand, hits first; [`ExpertStore::release`] takes
 //! each back. A buffer is owned by whoever works with it, so nothing is computed from a buffer that is being read into.
 //! A long prompt knows most of a layer's experts when the first of its rows are routed: [`ExpertStore::announce`] reads those while
-//! the other rows still attend, into blocks borrowed from the slots.
+//! the other rows still attend, into blocks borrowed from the slots. A single token does not know: [`ExpertStore::foresee`] takes guesses, and
+//! reads them while the disk has nothing better to do, into the transit set where the layers have no other use for it.
+
+mod lookahead;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +17,7 @@ use std::time::Instant;
 
 use ouzel_storage::{IoMode, PositionedFile, ReadMode, Region};
 
+use self::lookahead::{Claim, Lookahead};
 use crate::blocks::Lender;
 use crate::budget::Budget;
 use crate::cache::{LayerCache, Placement, Plan};
@@ -64,6 +70,7 @@ pub struct ExpertStore {
     next_in_turn: usize,
     next_miss: usize,
     n_in_flight: usize,
+    lookahead: Lookahead,
     counts: Stats,
 }
 
@@ -106,6 +113,7 @@ impl ExpertStore {
             next_in_turn: 0,
             next_miss: 0,
             n_in_flight: 0,
+            lookahead: Lookahead::new(READ_THREADS),
             counts: Stats::default(),
             files,
         };
@@ -173,8 +181,25 @@ impl ExpertStore {
         let has_room = self.transit.len() > self.n_transit;
         if has_room && !self.is_sent[expert.index()] && !self.caches[l.index()].holds(expert) {
             let bytes = self.transit.pop().expect("more than the transit set");
-            self.send(expert, bytes);
+            self.send_requested(expert, bytes);
         }
+    }
+
+    /// Whether to guess what layer `l` will choose: it may miss something, and has slots enough to retain every miss, so that the
+    /// transit set is free for guesses.
+    pub fn may_foresee(&self, l: LayerId) -> bool {
+        let n_slots = self.slots[l.index()].len();
+        n_slots > self.n_transit && n_slots < self.files.n_experts()
+    }
+
+    /// Takes it that layer `l`, the next one, will choose `experts`, the likeliest first, and reads what is missing of them once the
+    /// disk idles: no more than one read a thread, since its own misses will have to wait for them.
+    pub fn foresee(&mut self, l: LayerId, experts: &[u32]) {
+        let cache = &self.caches[l.index()];
+        let experts = experts.iter().map(|&expert| ExpertId(expert));
+        let missing = experts.filter(|&expert| !cache.holds(expert));
+        self.lookahead.expect(l, missing.take(READ_THREADS));
+        self.send_foreseen();
     }
 
     /// Plans where `experts` (ascending, each with the number of rows that chose it) of layer `l` come from, and starts to read
@@ -187,6 +212,8 @@ impl ExpertStore {
         self.caches[l.index()].plan_chunk(experts, &mut self.plan);
         self.next_in_turn = 0;
         self.next_miss = 0;
+        self.claim_foreseen();
+        self.take_in()?;
         for placement in self.plan.placements() {
             match placement {
                 Placement::Hit(_) => self.counts.hits += 1,
@@ -197,11 +224,13 @@ impl ExpertStore {
         Ok(())
     }
 
-    /// Hands out the requested experts that lie in slots.
+    /// Hands out the requested experts that are at hand: in slots, or read ahead.
     pub fn take_hits(&mut self, hits: &mut Vec<Ready>) {
         for nth in 0..self.requested.len() {
             if let Placement::Hit(slot) = self.plan.placements()[nth] {
                 let bytes = self.slot(slot).take().expect("a hit lies in its slot");
+                hits.push(Ready { nth, bytes });
+            } else if let Some(bytes) = self.arrived[self.requested[nth].index()].take() {
                 hits.push(Ready { nth, bytes });
             }
         }
@@ -209,12 +238,16 @@ impl ExpertStore {
 
     /// The next of the other experts, as they arrive; `None` when every requested expert was handed out.
     pub fn next_arrival(&mut self) -> Result<Option<Ready>, EngineError> {
-        if self.n_in_flight == 0 {
+        if self.n_in_flight == 0 && self.next_miss == self.requested.len() {
+            // Wrong guesses may have kept the disk until now.
+            self.take_in()?;
+            self.send_foreseen();
             self.finish();
             return Ok(None);
         }
         let reply = self.receive();
         let (expert, bytes) = self.accept(reply)?;
+        self.send_foreseen();
         let nth = self.nth(expert);
         Ok(Some(Ready { nth, bytes }))
     }
@@ -297,20 +330,65 @@ impl ExpertStore {
             };
             self.next_miss += 1;
             if let Some(bytes) = bytes {
-                self.send(expert, bytes);
+                self.send_requested(expert, bytes);
             }
         }
     }
 
+    /// Sends the guesses for the next layer if the disk idles.
+    fn send_foreseen(&mut self) {
+        let all_sent = self.next_miss == self.requested.len();
+        if !all_sent || self.n_in_flight > 0 || !self.lookahead.is_idle() {
+            return;
+        }
+        while let Some(bytes) = self.transit.pop() {
+            let Some((l, expert)) = self.lookahead.next() else {
+                self.transit.push(bytes);
+                return;
+            };
+            self.send(l, expert, bytes);
+        }
+    }
+
+    /// Makes the guesses that came true a part of the request, and drops the others.
+    fn claim_foreseen(&mut self) {
+        for (&expert, placement) in self.requested.iter().zip(self.plan.placements()) {
+            if matches!(placement, Placement::Hit(_)) {
+                continue;
+            }
+            match self.lookahead.claim((self.layer, expert)) {
+                None => continue,
+                Some(Claim::UnderWay) => self.n_in_flight += 1,
+                Some(Claim::Arrived(bytes)) => self.arrived[expert.index()] = Some(bytes),
+            }
+            self.is_sent[expert.index()] = true;
+        }
+        self.transit.extend(self.lookahead.close());
+    }
+
+    /// Takes in what has arrived, without waiting.
+    fn take_in(&mut self) -> Result<(), EngineError> {
+        while let Some(reply) = self.readers.try_receive() {
+            if let Some(reply) = self.sort_out(reply) {
+                let (expert, bytes) = self.accept(reply)?;
+                self.arrived[expert.index()] = Some(bytes);
+            }
+        }
+        Ok(())
+    }
+
     /// Starts to read an expert of the layer.
-    fn send(&mut self, expert: ExpertId, bytes: Region) {
-        let l = self.layer;
-        let is_verified = self.verified[self.verified_index(l, expert)];
-        let checksum = self.files.checksum(l, expert);
+    fn send_requested(&mut self, expert: ExpertId, bytes: Region) {
         self.is_sent[expert.index()] = true;
         self.n_in_flight += 1;
+        self.send(self.layer, expert, bytes);
+    }
+
+    fn send(&mut self, l: LayerId, expert: ExpertId, bytes: Region) {
+        let is_verified = self.verified[self.index(l, expert)];
+        let checksum = self.files.checksum(l, expert);
         self.readers.send(Request {
-            ticket: expert.index(),
+            ticket: self.index(l, expert),
             file: Arc::clone(&self.open[l.index()]),
             offset: self.files.offset(l, expert),
             checksum: checksum.filter(|_| !is_verified),
@@ -319,27 +397,63 @@ impl ExpertStore {
         });
     }
 
+    /// The next reply to the request.
     fn receive(&mut self) -> Reply {
-        let reply = match self.readers.try_receive() {
-            Some(reply) => reply,
-            None => {
-                let start = Instant::now();
-                let reply = self.readers.receive();
-                self.counts.disk_wait += start.elapsed();
-                reply
+        loop {
+            let reply = match self.readers.try_receive() {
+                Some(reply) => reply,
+                None => {
+                    let start = Instant::now();
+                    let reply = self.readers.receive();
+                    self.counts.disk_wait += start.elapsed();
+                    reply
+                }
+            };
+            if let Some(reply) = self.sort_out(reply) {
+                return reply;
             }
+        }
+    }
+
+    /// Hands a reply on if it is one to the request; what was guessed waits for its layer.
+    fn sort_out(&mut self, reply: Reply) -> Option<Reply> {
+        let guess = self.named(&reply);
+        if !self.lookahead.ends(guess) {
+            self.n_in_flight -= 1;
+            return Some(reply);
+        }
+        let unwanted = match reply.outcome {
+            Ok(()) => {
+                self.count_read(guess.0, guess.1);
+                self.lookahead.keep(guess, reply.bytes)
+            }
+            // If its layer asks for it, it is read again, and that failure is reported.
+            Err(_) => Some(reply.bytes),
         };
-        self.n_in_flight -= 1;
-        reply
+        self.transit.extend(unwanted);
+        // The request may have waited for a buffer.
+        self.send_misses();
+        None
+    }
+
+    /// Whom a reply is about.
+    fn named(&self, reply: &Reply) -> (LayerId, ExpertId) {
+        let n_experts = self.files.n_experts();
+        let (l, expert) = (reply.ticket / n_experts, reply.ticket % n_experts);
+        (LayerId(l as u32), ExpertId(expert as u32))
+    }
+
+    fn count_read(&mut self, l: LayerId, expert: ExpertId) {
+        let index = self.index(l, expert);
+        self.verified[index] = true;
+        self.counts.bytes_read += self.files.stride() as u64;
     }
 
     fn accept(&mut self, reply: Reply) -> Result<(ExpertId, Region), EngineError> {
-        let (l, expert) = (self.layer, ExpertId(reply.ticket as u32));
+        let (l, expert) = self.named(&reply);
         match reply.outcome {
             Ok(()) => {
-                let index = self.verified_index(l, expert);
-                self.verified[index] = true;
-                self.counts.bytes_read += self.files.stride() as u64;
+                self.count_read(l, expert);
                 Ok((expert, reply.bytes))
             }
             Err(failure) => {
@@ -363,12 +477,12 @@ impl ExpertStore {
         self.abandon();
     }
 
-    /// Ends a request, or what was only announced: gets every buffer back and forgets what was planned but never read, so that the
-    /// store can go on.
+    /// Ends a request, or what was only announced, and drops every guess: gets every buffer back and forgets what was planned but never
+    /// read, so that the store can go on.
     pub fn abandon(&mut self) {
         while self.n_in_flight > 0 {
             let reply = self.receive();
-            let expert = ExpertId(reply.ticket as u32);
+            let (_, expert) = self.named(&reply);
             match self.requested.binary_search(&expert) {
                 Ok(nth) if reply.outcome.is_ok() => self.put_back(nth, reply.bytes),
                 Ok(_) => self.take_back_unread(expert, reply.bytes),
@@ -387,6 +501,12 @@ impl ExpertStore {
             }
         }
         self.finish();
+        while !self.lookahead.is_idle() {
+            let reply = self.readers.receive();
+            let of_request = self.sort_out(reply);
+            debug_assert!(of_request.is_none(), "all of them are here");
+        }
+        self.transit.extend(self.lookahead.close());
     }
 
     fn take_back_unread(&mut self, expert: ExpertId, bytes: Region) {
@@ -407,7 +527,8 @@ impl ExpertStore {
         }
     }
 
-    fn verified_index(&self, l: LayerId, expert: ExpertId) -> usize {
+    /// The number of an expert among those of all layers.
+    fn index(&self, l: LayerId, expert: ExpertId) -> usize {
         l.index() * self.files.n_experts() + expert.index()
     }
 }

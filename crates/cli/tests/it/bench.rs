@@ -62,7 +62,8 @@ fn check(row: &BTreeMap<String, String>) {
     assert!((0.0..=1.0).contains(&hit_rate), "{row:?}");
     let stride = number(row, "expert_stride_bytes");
     let misses = number(row, "misses");
-    assert_eq!(number(row, "bytes_read"), misses * stride, "{row:?}");
+    // Guesses that did not come true are read as well.
+    assert!(number(row, "bytes_read") >= misses * stride, "{row:?}");
     assert!(number(row, "disk_wait_ms") >= 0.0, "{row:?}");
     assert!(["direct", "dropping"].contains(&row["io_mode"].as_str()));
     assert!(["portable", "avx2", "avx512", "neon"].contains(&row["isa"].as_str()));

@@ -118,6 +118,9 @@ impl Ops for Recorder<'_> {
         self.topk_weights.push(weights);
         self.cpu.request_experts(layer, rows)
     }
+    fn foresee_experts(&mut self, layer: LayerId, rows: Rows) {
+        self.cpu.foresee_experts(layer, rows);
+    }
     fn expert_ffn(&mut self, layer: LayerId, rows: Rows) -> Result<(), EngineError> {
         self.cpu.expert_ffn(layer, rows)?;
         Self::keep(self.cpu, &mut self.moe, Buf::RoutedOut, layer, rows);
@@ -252,7 +255,8 @@ fn chunks_slots_and_threads_do_not_change_a_bit() {
                 };
                 with(format!("{name} {precision:?} chunk {n}"), &options);
             }
-            for n in [0, 1, k - 1, k, all] {
+            // Between k and all of them single tokens look ahead.
+            for n in [0, 1, k - 1, k, k + 1, all - 1, all] {
                 for chunk in [1, 40] {
                     let options = Options {
                         slots: Some(n),

@@ -1,0 +1,160 @@
+//! Guesses, right ones and wrong ones: what a layer gets and what it keeps is as without them.
+
+use super::*;
+use crate::Options;
+use crate::testing::{Installed, install};
+
+/// A small generator for test data; the test prints its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) as usize % n
+    }
+
+    /// `k` experts of `n`, ascending.
+    fn choice(&mut self, n: usize, k: usize) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..n as u32).collect();
+        while all.len() > k {
+            all.remove(self.below(all.len()));
+        }
+        all
+    }
+}
+
+fn store(installed: &Installed, slots: usize) -> ExpertStore {
+    let model = &installed.model;
+    let options = Options {
+        slots: Some(slots as u32),
+        threads: Some(1),
+        ..Options::default()
+    };
+    let budget = model.plan_budget(&options).expect("a budget");
+    let (files, k) = (model.experts.clone(), model.config().experts_per_token);
+    ExpertStore::new(model.dir(), files, k, &budget, options.io).expect("a store")
+}
+
+/// What became of a request: where its experts came from, and the hashes of their bytes.
+fn serve(store: &mut ExpertStore) -> (Vec<Placement>, Vec<u64>) {
+    let placements = store.plan.placements().to_vec();
+    let mut hashes = vec![0; placements.len()];
+    let n_bytes = store.files.stride();
+    let mut at_hand = Vec::new();
+    store.take_hits(&mut at_hand);
+    loop {
+        for ready in at_hand.drain(..) {
+            hashes[ready.nth] = ouzel_storage::xxh3_64(&ready.bytes[..n_bytes]);
+            store.release(ready);
+        }
+        match store.next_arrival().expect("a read") {
+            Some(ready) => at_hand.push(ready),
+            None => return (placements, hashes),
+        }
+    }
+}
+
+fn request(store: &mut ExpertStore, l: LayerId, chosen: &[u32]) {
+    let chosen: Vec<_> = chosen.iter().map(|&e| (ExpertId(e), 1)).collect();
+    store.request(l, &chosen).expect("a request");
+}
+
+/// Lends blocks until `n` layers have one slot less.
+fn lend_slots(store: &mut ExpertStore, n: usize) -> Vec<Region> {
+    let n_slots = |store: &ExpertStore| store.slots_of_layers().sum::<usize>();
+    let left = n_slots(store) - n;
+    let mut blocks = Vec::new();
+    while n_slots(store) > left {
+        blocks.push(store.lend());
+    }
+    blocks
+}
+
+fn assert_all_is_back(store: &ExpertStore) {
+    assert_eq!(store.transit.len(), store.n_transit);
+    assert!(store.slots.iter().flatten().all(Option::is_some));
+}
+
+#[test]
+fn guesses_change_neither_what_a_layer_gets_nor_what_it_keeps() {
+    let installed = install("testdata/tiny-a/mlx");
+    let config = installed.model.config();
+    let (n_experts, k) = (config.n_experts, config.experts_per_token);
+    for (slots, n_lent) in [(k + 1, 0), (k + 1, 2), (n_experts - 1, 0)] {
+        let seed = 31;
+        println!("seed {seed}, {slots} slots of {n_experts}, {n_lent} lent");
+        let mut random = Random(seed);
+        let (mut plain, mut guessing) = (store(&installed, slots), store(&installed, slots));
+        // The layers that lend are left with k slots, and their misses may need the transit set beside wrong guesses.
+        let lent = [&mut plain, &mut guessing].map(|store| lend_slots(store, n_lent));
+        let layers = || config.layer_ids();
+        let mut n_guesses = 0;
+        for token in 0..200 {
+            let chosen: Vec<_> = layers().map(|_| random.choice(n_experts, k)).collect();
+            for (l, of_layer) in layers().zip(&chosen) {
+                request(&mut plain, l, of_layer);
+                request(&mut guessing, l, of_layer);
+                if let Some(next) = config.layer_behind(l) {
+                    // Some come true, some do not.
+                    let guesses = match random.below(3) {
+                        0 => chosen[next.index()].clone(),
+                        _ => random.choice(n_experts, k),
+                    };
+                    if guessing.may_foresee(next) {
+                        guessing.foresee(next, &guesses);
+                        n_guesses += 1;
+                    }
+                }
+                assert_eq!(
+                    serve(&mut plain),
+                    serve(&mut guessing),
+                    "token {token}, {l:?}"
+                );
+            }
+        }
+        assert!(n_guesses > 0);
+        let counts = |store: &ExpertStore| (store.counts.hits, store.counts.misses);
+        assert_eq!(counts(&plain), counts(&guessing));
+        guessing.abandon();
+        assert_all_is_back(&guessing);
+        drop(lent);
+    }
+}
+
+#[test]
+fn what_was_guessed_comes_back_when_a_token_ends_early() {
+    let installed = install("testdata/tiny-a/mlx");
+    let config = installed.model.config();
+    let (n_experts, k) = (config.n_experts, config.experts_per_token);
+    let mut random = Random(32);
+    let mut store = store(&installed, k + 1);
+    for _ in 0..50 {
+        request(&mut store, LayerId(0), &random.choice(n_experts, k));
+        store.foresee(LayerId(1), &random.choice(n_experts, k));
+        if random.below(2) == 0 {
+            serve(&mut store);
+        }
+        store.abandon();
+        assert_all_is_back(&store);
+    }
+}
+
+#[test]
+fn nothing_is_guessed_where_misses_need_the_transit_set_or_none_can_come() {
+    let installed = install("testdata/tiny-a/mlx");
+    let config = installed.model.config();
+    let (n_experts, k) = (config.n_experts, config.experts_per_token);
+    for (slots, may) in [
+        (0, false),
+        (k, false),
+        (k + 1, true),
+        (n_experts - 1, true),
+        (n_experts, false),
+    ] {
+        let store = store(&installed, slots);
+        assert_eq!(store.may_foresee(LayerId(1)), may, "{slots} slots");
+    }
+}
