@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail, ensure};
 
 use crate::metadata::Metadata;
-use crate::process::{cargo, code_of, is_there, must, root, status};
+use crate::process::{cargo, code_of, must, root, status};
 
 /// The sources.
 const SOURCES: &str = "app";
@@ -118,9 +118,14 @@ fn browser(sources: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// Whole paths: the driver looks for no program itself.
 fn installed_browser() -> Option<PathBuf> {
-    let there = |name: &&&str| is_there(name, &["--version"]);
-    BROWSERS.iter().find(there).map(PathBuf::from)
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let candidates = BROWSERS
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    candidates.into_iter().find(|program| program.is_file())
 }
 
 /// The files below a folder, by their path in it.
