@@ -120,12 +120,11 @@ pub struct Chats {
 }
 
 impl Chats {
-    /// Opens the file, or makes it; the folder is there.
+    /// Opens the file, or makes it; the folder is there. SQLite gives the files beside it the same mode.
     ///
     /// # Errors
     /// [`ChatsError::TooNew`], [`ChatsError::File`].
     pub fn open(path: &Path) -> Result<Chats, ChatsError> {
-        create_private(path);
         Chats::with(Connection::open(path)?, &path.display().to_string())
     }
 
@@ -402,19 +401,6 @@ fn title_of(text: &str) -> String {
     };
     format!("{kept}…")
 }
-
-/// Makes the file so that nobody else may read it, whatever the folder allows; SQLite gives the files beside it the same mode. What cannot be
-/// made here cannot be opened either, and is told then.
-#[cfg(unix)]
-fn create_private(path: &Path) {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
-    let _ = options.append(true).create(true).mode(0o600).open(path);
-}
-
-/// Below a user's own folders the system lets nobody else in.
-#[cfg(not(unix))]
-fn create_private(_: &Path) {}
 
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

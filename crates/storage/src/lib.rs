@@ -52,6 +52,15 @@ pub fn create_private_dir(path: &Path) -> Result<(), StorageError> {
         .map_err(|source| StorageError::io("creating the folder", path, source))
 }
 
+/// Makes an empty file, unless it is there, for what is nobody else's business.
+///
+/// # Errors
+/// [`StorageError::Io`].
+pub fn create_private_file(path: &Path) -> Result<(), StorageError> {
+    sys::create_private_file(path)
+        .map_err(|source| StorageError::io("creating the file", path, source))
+}
+
 /// Bytes that an unprivileged user may still write to the file system of `path`.
 ///
 /// # Errors

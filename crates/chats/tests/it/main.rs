@@ -190,20 +190,6 @@ fn what_is_removed_is_in_no_file_any_more() {
     }
 }
 
-#[cfg(unix)]
-#[test]
-fn nobody_else_may_read_the_files() {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    let chats = Chats::open(&folder.path().join("chats.sqlite3")).unwrap();
-    ask(&chats, None, "one");
-    let entries = std::fs::read_dir(folder.path()).unwrap();
-    for entry in entries.map(|entry| entry.unwrap()) {
-        let mode = entry.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o077, 0, "{:?} {mode:o}", entry.path());
-    }
-}
-
 #[test]
 fn settings_are_kept_and_files_of_the_future_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use ouzel_server::model::{CONNECTION_BYTES, Grammar, MIN_SLOTS_A_LAYER, ModelEng
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{Page, ServerOptions, Stop, serve};
-use ouzel_storage::{ShowPath, create_private_dir};
+use ouzel_storage::{ShowPath, create_private_dir, create_private_file};
 
 use crate::args::ServeArgs;
 use crate::interrupt::Stoppable;
@@ -126,6 +126,7 @@ fn page(folder: Option<&Path>) -> anyhow::Result<Arc<Page>> {
     let folder = folder.context("this user has no data folder; OUZEL_CHATS names another one")?;
     create_private_dir(folder)?;
     let file = folder.join(CHATS_FILE);
+    create_private_file(&file)?;
     let chats = Chats::open(&file).with_context(|| file.display().to_string())?;
     Ok(Page::new(chats)?)
 }

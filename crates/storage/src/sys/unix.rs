@@ -46,6 +46,13 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Makes a file, where it is missing, that only its user may read.
+pub fn create_private_file(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).open(path)?;
+    Ok(())
+}
+
 /// Makes the names in a folder durable.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()

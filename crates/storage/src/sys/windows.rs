@@ -108,6 +108,13 @@ pub unsafe fn release(start: NonNull<u8>, _len: usize) {
 /// There is no such advice here.
 pub fn drop_pages(_file: &File, _offset: u64, _len: u64) {}
 
+/// Makes a file, where it is missing; below the user's own folders the system lets nobody else in.
+pub fn create_private_file(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).open(path)?;
+    Ok(())
+}
+
 /// Makes a folder, and those above it; below the user's own folders the system lets nobody else in.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)

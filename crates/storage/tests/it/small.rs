@@ -197,4 +197,14 @@ fn a_private_folder_lets_nobody_else_in() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o077, 0, "{mode:o}");
+    let file = private.join("file");
+    for _ in 0..2 {
+        ouzel_storage::create_private_file(&file).expect("a file");
+        let mode = std::fs::metadata(&file)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+        std::fs::write(&file, "kept").expect("a write");
+    }
 }
