@@ -10,7 +10,7 @@ use crate::ExpertId;
 use crate::config::Config;
 
 /// One divided by the share of a token's experts that is not guessed. Of eight guesses the first six come true in 82 to 100 % of all cases,
-/// the last two in 69 and 53: reading those as well would cost what the others win (`docs/experiments.md`).
+/// the last two in 69 and 53, and reading those as well won less at 3 and 4 GB (`docs/experiments.md`).
 const DOUBTFUL_SHARE: usize = 4;
 
 /// The choices of a chunk.

@@ -158,3 +158,41 @@ fn nothing_is_guessed_where_misses_need_the_transit_set_or_none_can_come() {
         assert_eq!(store.may_foresee(LayerId(1)), may, "{slots} slots");
     }
 }
+
+#[test]
+fn a_damaged_expert_is_reported_when_it_is_chosen_not_when_it_is_guessed() {
+    let installed = install("testdata/tiny-a/mlx");
+    let k = installed.model.config().experts_per_token;
+    let mut store = store(&installed, k + 1);
+    let (l, damaged) = (LayerId(1), ExpertId(7));
+    let path = store.files.path(installed.model.dir(), l);
+    let mut bytes = std::fs::read(&path).expect("the layer's file");
+    bytes[store.files.offset(l, damaged) as usize] ^= 1;
+    std::fs::write(&path, bytes).expect("the layer's file");
+    let mut answer = |chosen: &[u32]| -> Result<(), EngineError> {
+        request(&mut store, LayerId(0), &[0, 1, 2]);
+        store.foresee(l, &[7, 6]);
+        serve(&mut store);
+        let chosen: Vec<_> = chosen.iter().map(|&e| (ExpertId(e), 1)).collect();
+        store.request(l, &chosen)?;
+        let mut at_hand = Vec::new();
+        store.take_hits(&mut at_hand);
+        for ready in at_hand {
+            store.release(ready);
+        }
+        while let Some(ready) = store.next_arrival()? {
+            store.release(ready);
+        }
+        Ok(())
+    };
+    for _ in 0..20 {
+        answer(&[0, 1, 6]).expect("the damaged expert was not chosen");
+        match answer(&[0, 6, 7]) {
+            Err(EngineError::Checksum { layer, expert, .. }) => {
+                assert_eq!((layer, expert), (l, damaged));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_all_is_back(&store);
+}

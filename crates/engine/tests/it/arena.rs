@@ -55,6 +55,9 @@ fn tokens_are_decoded_without_an_allocation() {
     });
     assert!(session.n_slots() < before.0, "the context took blocks");
     assert!(session.stats().misses > before.1, "experts were read");
+    let config = DEMO.model.config();
+    let few = config.experts_per_token * config.n_layers();
+    assert!(session.n_slots() > few, "tokens looked ahead");
     assert_eq!(counts.n_allocations, 0);
 }
 
