@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ouzel_storage::{Mmap, OnceFile, Sha256, ShowPath};
+use ouzel_storage::{Mmap, OnceFile, Sha256};
 use ouzel_tokenizer::Tokenizer;
 
 use crate::TextError;
@@ -80,11 +80,9 @@ fn store(path: &Path, image: &[u8]) -> io::Result<()> {
         fs::create_dir_all(dir)?;
     }
     let n = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let partial = PathBuf::from(format!(
-        "{}.{}-{n}.partial",
-        path.shown(),
-        std::process::id()
-    ));
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}-{n}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
     let written = File::create_new(&partial).and_then(|mut file| {
         file.write_all(image)?;
         file.sync_all()?;
