@@ -29,6 +29,8 @@ const chatOfAddress = () => {
   return id ? Number(id) : null;
 };
 
+/** As in the style: where the list lies over the conversation. */
+const NARROW = "(max-width: 52rem)";
 const TOKEN = /^#([0-9a-f]{48})$/;
 
 /** Hands in the token that the address carries, and takes it out of the address and of the history. */
@@ -125,10 +127,11 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
     return () => removeEventListener("hashchange", changed);
   }, []);
   useKeys({
-    stop: conversation.live ? conversation.stop : null,
+    escape: isListOpen ? () => setListOpen(false) : conversation.live ? conversation.stop : null,
     onNew: () => open(null),
     onSearch() {
-      setListOpen(true);
+      // A wide screen has the list beside the conversation already.
+      setListOpen(matchMedia(NARROW).matches);
       setTimeout(() => searchField.current?.focus());
     },
   });
@@ -239,8 +242,8 @@ function useChats(search: string, onProblem: (error: unknown) => void): [ChatLin
 }
 
 interface Keys {
-  /** Nothing where no answer is being made. */
-  stop: (() => void) | null;
+  /** Closes the list that lies over the conversation, else stops the answer, if one is being made. */
+  escape: (() => void) | null;
   onNew: () => void;
   onSearch: () => void;
 }
@@ -250,13 +253,13 @@ function useKeys(keys: Keys) {
   current.current = keys;
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
-      const { stop, onNew, onSearch } = current.current;
+      const { escape, onNew, onSearch } = current.current;
       const isInField = (event.target as HTMLElement).matches("input, textarea, select");
       if (document.querySelector("dialog[open]")) return;
       if (event.isComposing) return;
       // On some keyboards AltGr or Option with N writes a letter.
       const writes = event.ctrlKey || event.getModifierState("AltGraph") || event.key === "Dead";
-      if (event.key === "Escape" && stop) stop();
+      if (event.key === "Escape" && escape) escape();
       else if (event.altKey && !writes && event.code === "KeyN") onNew();
       else if ((event.ctrlKey || event.metaKey) && event.key === "k") onSearch();
       else if (event.key === "/" && !isInField) document.getElementById("composer")?.focus();

@@ -314,6 +314,9 @@ test("the page fits every screen, light and dark", async () => {
   await page.waitForTimeout(250);
   await accessible(page, "list on a narrow screen");
   await shot(page, "list-narrow-dark");
+  await page.keyboard.press("Escape");
+  await page.getByRole("link", { name: "About the heath" }).waitFor({ state: "hidden" });
+  await page.getByRole("button", { name: "Open the list of conversations" }).click();
   await page.getByRole("link", { name: "About the heath" }).click();
   await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
   await first.leave();

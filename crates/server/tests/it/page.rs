@@ -273,6 +273,26 @@ fn an_answer_goes_on_when_nobody_watches_and_can_be_stopped() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_written_stays_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chats.sqlite3");
+    let browser = Browser::over(Chats::open(&path).unwrap());
+    let (chat, answer) = browser.ask(json!({ "text": "say begun \nwait 500\nsay and ended" }));
+    browser.watch_until(answer, "begun");
+    // Another program has the file to itself, for longer than it is waited for.
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.busy_timeout(PATIENCE).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    browser.watch_until(answer, "\"unsaved\":\"");
+    other.execute_batch("ROLLBACK").unwrap();
+    let message = browser.ended(chat);
+    assert_eq!(
+        (&message["text"], &message["ending"]["reason"]),
+        (&json!("begun and ended"), &json!("done"))
+    );
+}
+
+#[test]
 fn of_two_questions_at_once_a_conversation_takes_one() {
     let browser = Browser::new();
     for _ in 0..8 {
