@@ -21,7 +21,9 @@ use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Us
 pub use crate::model::grammar::Grammar;
 
 /// What connections, bodies and pieces that nobody has read yet may take, in bytes: a body and a queue of usual prompts.
-pub const CONNECTION_BYTES: u64 = 16 << 20;
+const CONNECTION_BYTES: u64 = 16 << 20;
+/// What a server takes beside a model and its grammars, in bytes: connections, and the page's conversations.
+pub const SERVER_BYTES: u64 = CONNECTION_BYTES + ouzel_chats::MEMORY_BYTES;
 /// Slots of each layer below which a model reads more than it computes.
 pub const MIN_SLOTS_A_LAYER: u32 = 8;
 

@@ -7,6 +7,11 @@ use clap::Args;
 use super::parse::{count, count_to, duration, non_empty, size_or_nothing, temperature};
 use super::{PositionalModelArgs, Precision, SessionArgs};
 
+/// Requests that may wait where nobody says.
+pub const QUEUE: u32 = 16;
+/// The most likely tokens that are kept where nobody says.
+pub const TOP_K: u32 = 64;
+
 /// `ouzel serve`
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -46,13 +51,24 @@ pub struct ServeArgs {
     pub cors_origin: Vec<String>,
 
     /// Requests that may wait while one is answered; further ones are sent away with 429.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = count_to(0, 1024), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = QUEUE, value_parser = count_to(0, 1024), allow_negative_numbers = true)]
     pub queue: u32,
 
     /// The most time for one request, waiting included; what was answered until then is its answer.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub time_limit: Option<Duration>,
 
+    /// The most likely tokens that are kept where a request does not say; 0 keeps all.
+    #[arg(long, value_name = "K", default_value_t = TOP_K, value_parser = count(0), allow_negative_numbers = true)]
+    pub top_k: u32,
+
+    #[command(flatten)]
+    pub served: ServedArgs,
+}
+
+/// How a model is served, to other programs or to a page.
+#[derive(Args, Clone, Debug)]
+pub struct ServedArgs {
     /// Give the model's memory back after this time without requests, and load it again when one comes.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub idle_unload: Option<Duration>,
@@ -62,17 +78,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = size_or_nothing)]
     pub prefix_memory: Option<u64>,
 
-    /// Room on the disk for conversations that leave memory; they outlive the program. 0 keeps none.
+    /// Room on the disk for what the model computed of conversations that leave memory; it outlives the program. 0 keeps none.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size_or_nothing)]
     pub prefix_disk: u64,
 
-    /// The temperature where a request names none [default: 0.2; 0 with the bundled model].
+    /// The temperature where neither a request nor the page's settings name one [default: 0.2; 0 with the bundled model].
     #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
-
-    /// The most likely tokens that are kept where a request does not say; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = 64, value_parser = count(0), allow_negative_numbers = true)]
-    pub top_k: u32,
 
     /// `fast` computes in int8 and keeps the context in f16; `exact` does all in f32.
     #[arg(long, value_name = "P", default_value = "fast")]

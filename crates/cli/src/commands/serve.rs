@@ -9,7 +9,7 @@ use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
 use ouzel_chats::Chats;
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
-use ouzel_server::model::{CONNECTION_BYTES, Grammar, MIN_SLOTS_A_LAYER, ModelEngine};
+use ouzel_server::model::{Grammar, MIN_SLOTS_A_LAYER, ModelEngine, SERVER_BYTES};
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{Page, ServerOptions, Stop, serve};
@@ -71,17 +71,17 @@ pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
 /// Serves until it is told to end.
 pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
-    let mut options = chosen.options(&args.session, args.precision);
+    let mut options = chosen.options(&args.served.session, args.served.precision);
     let model = chosen.open(&options)?;
     options.prefixes = Some(prefixes(args, &chosen));
     let grammar = Grammar::new(model.tokenizer()?);
-    options.other_bytes = CONNECTION_BYTES + ouzel_chats::MEMORY_BYTES + grammar.bytes() as u64;
-    args.session.settle(&model, &mut options)?;
+    options.other_bytes = SERVER_BYTES + grammar.bytes() as u64;
+    args.served.session.settle(&model, &mut options)?;
     if options.max_context.is_none() {
         options.max_context = largest_context(&model, &options)?;
     }
     if !quiet {
-        report::before_loading(&model, &options, &args.session);
+        report::before_loading(&model, &options, &args.served.session);
         note(&cost(&model, &options)?);
     }
     let page = match page(chosen.places().chats.as_deref()) {
@@ -98,7 +98,7 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
         chosen,
         (model, grammar),
         options,
-        args.session.shared,
+        args.served.session.shared,
     )?);
     let log: Arc<dyn Log> = if quiet {
         Arc::new(Silent)
@@ -144,9 +144,9 @@ fn prefixes(args: &ServeArgs, chosen: &Chosen) -> PrefixOptions {
         .as_ref()
         .map(|dir| dir.join(chosen.name()));
     PrefixOptions {
-        memory_bytes: args.prefix_memory.unwrap_or(usual),
-        dir: dir.filter(|_| args.prefix_disk > 0),
-        disk_bytes: args.prefix_disk,
+        memory_bytes: args.served.prefix_memory.unwrap_or(usual),
+        dir: dir.filter(|_| args.served.prefix_disk > 0),
+        disk_bytes: args.served.prefix_disk,
     }
 }
 
@@ -205,10 +205,10 @@ fn server_options(args: &ServeArgs, chosen: &Chosen, page: Option<Arc<Page>>) ->
         cors_origins: args.cors_origin.clone(),
         queue: args.queue as usize,
         time_limit: args.time_limit,
-        idle_unload: args.idle_unload,
+        idle_unload: args.served.idle_unload,
         defaults: Defaults {
             sampler: SamplerOptions {
-                temperature: args.temperature.unwrap_or(chosen.temperature()),
+                temperature: args.served.temperature.unwrap_or(chosen.temperature()),
                 top_k: args.top_k,
                 ..SamplerOptions::default()
             },
