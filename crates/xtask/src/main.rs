@@ -71,6 +71,11 @@ fn main() -> ExitCode {
         Some((command, rest)) => (command.as_str(), rest),
         None => ("", &[][..]),
     };
+    // No folder or file is meant by it.
+    if rest.iter().any(|arg| arg == "--help" || arg == "-h") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let result = match command {
         "test" => tests_run::run(rest),
         "token-sequence" => token_sequence(rest),
