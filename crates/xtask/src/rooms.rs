@@ -66,6 +66,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("axum", &["ouzel-server"]),
     ("bytes", &["ouzel-server"]),
     ("clap", &["ouzel-cli"]),
+    ("clap_complete", &["ouzel-cli"]),
     ("ctrlc", &["ouzel-cli"]),
     ("directories", &["ouzel-cli"]),
     ("indicatif", &["ouzel-cli"]),
