@@ -63,10 +63,13 @@ fn page(main: &str, pages: &[(&str, String)], version: &str, time: u64) -> anyho
     Ok(out)
 }
 
-/// Lines that are laid out already.
+/// Letters of a line, as wide as terminals are.
+const WIDTH: usize = 78;
+
+/// Lines that are laid out already, but for those that are too long.
 fn as_it_stands(text: &str) -> String {
-    let lines = text.trim().lines().map(|line| {
-        let text = escaped(line.trim_end());
+    let lines = text.trim().lines().flat_map(wrapped).map(|line| {
+        let text = escaped(&line);
         // A line that begins like this would be a request.
         let guard = if text.starts_with(['.', '\'']) {
             "\\&"
@@ -76,6 +79,26 @@ fn as_it_stands(text: &str) -> String {
         format!("{guard}{text}\n")
     });
     format!(".nf\n{}.fi\n", lines.collect::<String>())
+}
+
+/// One line or more, each indented as the first is.
+fn wrapped(line: &str) -> Vec<String> {
+    let words = line.trim();
+    let indent = &line[..line.len() - line.trim_start().len()];
+    if line.trim_end().len() <= WIDTH {
+        return vec![line.trim_end().to_owned()];
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in words.split(' ') {
+        match lines.last_mut() {
+            Some(last) if last.len() + 1 + word.len() <= WIDTH => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(format!("{indent}{word}")),
+        }
+    }
+    lines
 }
 
 fn escaped(text: &str) -> String {
@@ -121,5 +144,14 @@ mod tests {
             ),
             "{page}"
         );
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_as_they_are_indented() {
+        let lines = wrapped(&format!("  {}", "word ".repeat(30)));
+        assert_eq!(lines.len(), 2);
+        let fits = |line: &String| line.starts_with("  w") && line.len() <= WIDTH;
+        assert!(lines.iter().all(fits), "{lines:?}");
+        assert_eq!(wrapped("  a   b "), ["  a   b"]);
     }
 }
