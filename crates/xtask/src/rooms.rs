@@ -100,6 +100,7 @@ const TESTS_ONLY: &[&str] = &[
     "tempfile",
     "tokenizers",
     "lzma-rust2",
+    "miniz_oxide",
 ];
 
 /// Every import that the table does not have.
