@@ -21,10 +21,11 @@ const PICTURES = [
   ["list-narrow-dark", NARROW, "dark", list],
   ["chat-4k-light", HUGE, "light", chat],
   ["markdown-dark", LAPTOP, "dark", markdown],
-  ["details-light", LAPTOP, "light", details],
-  ["details-dark", LAPTOP, "dark", details],
   ["settings-light", LAPTOP, "light", settings],
   ["delete-dark", LAPTOP, "dark", remove],
+  // These begin further conversations.
+  ["details-light", LAPTOP, "light", details],
+  ["details-dark", LAPTOP, "dark", details],
   // From here on the program is gone.
   ["lost-light", LAPTOP, "light", lost],
 ];
