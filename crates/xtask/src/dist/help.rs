@@ -81,23 +81,28 @@ fn as_it_stands(text: &str) -> String {
     format!(".nf\n{}.fi\n", lines.collect::<String>())
 }
 
-/// One line or more, each indented as the first is.
+/// One line or more; the further ones begin below the second column where there is one, else below the first.
 fn wrapped(line: &str) -> Vec<String> {
-    let words = line.trim();
-    let indent = &line[..line.len() - line.trim_start().len()];
-    if line.trim_end().len() <= WIDTH {
-        return vec![line.trim_end().to_owned()];
+    let line = line.trim_end();
+    if line.len() <= WIDTH {
+        return vec![line.to_owned()];
     }
-    let mut lines: Vec<String> = Vec::new();
-    for word in words.split(' ') {
-        match lines.last_mut() {
-            Some(last) if last.len() + 1 + word.len() <= WIDTH => {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => lines.push(format!("{indent}{word}")),
+    let words = line.trim_start();
+    let mut indent = line.len() - words.len();
+    if let Some(gap) = words.find("  ") {
+        indent += words.len() - words[gap..].trim_start().len();
+    }
+    let (mut lines, mut last) = (Vec::new(), String::new());
+    for (n, word) in line.split(' ').enumerate() {
+        if n > 0 && last.len() + 1 + word.len() > WIDTH {
+            lines.push(last);
+            last = " ".repeat(indent);
+        } else if n > 0 {
+            last.push(' ');
         }
+        last.push_str(word);
     }
+    lines.push(last);
     lines
 }
 
@@ -153,5 +158,9 @@ mod tests {
         let fits = |line: &String| line.starts_with("  w") && line.len() <= WIDTH;
         assert!(lines.iter().all(fits), "{lines:?}");
         assert_eq!(wrapped("  a   b "), ["  a   b"]);
+        let lines = wrapped(&format!("  name   {}", "word ".repeat(30)));
+        let below = |line: &String| line.starts_with("         word");
+        assert!(lines.len() == 3 && lines[0].starts_with("  name   word"));
+        assert!(lines[1..].iter().all(below), "{lines:?}");
     }
 }
