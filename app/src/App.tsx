@@ -198,6 +198,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
         <SettingsDialog
           settings={settings} status={status} problem={problem} onChange={change} onClose={() => setSettingsOpen(false)}
           onLoad={(load) => (load ? api.load() : api.unload()).then(refreshStatus, onProblem)}
+          onEnd={() => api.end().then(() => setSettingsOpen(false), onProblem)}
         />
       )}
       <div class="heard" role="status">{heard}</div>

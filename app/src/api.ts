@@ -48,6 +48,7 @@ export const ask = (question: Ask) => call<Asked>("POST", "/app/turns", question
 export const stop = (answer: number) => call<void>("POST", `/app/answers/${answer}/stop`);
 export const load = () => call<void>("POST", "/app/load");
 export const unload = () => call<void>("POST", "/app/unload");
+export const end = () => call<void>("POST", "/app/end");
 
 export interface Watcher {
   said(said: Said): void;

@@ -1,6 +1,7 @@
 // The page in a real browser against the real program: what a person does with it, and what happens when things end badly.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { accessible, answers, ask, composer, ended, launch, newChat, newFolder, Ouzel, person, removeFolder, shot } from "./tool.mjs";
@@ -320,4 +321,19 @@ test("the page fits every screen, light and dark", async () => {
   await page.getByRole("link", { name: "About the heath" }).click();
   await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
   await first.leave();
+});
+
+test("settings end the program", async () => {
+  const own = newFolder();
+  const other = await Ouzel.start(own);
+  const { page, leave } = await person(browser);
+  await page.goto(other.address);
+  await composer(page).waitFor();
+  await page.getByRole("button", { name: "Settings" }).click();
+  const exit = once(other.child, "exit");
+  await page.getByRole("button", { name: "End Ouzel" }).click();
+  assert.deepEqual(await exit, [0, null]);
+  await page.getByText("Ouzel does not answer.").waitFor();
+  await leave();
+  removeFolder(own);
 });

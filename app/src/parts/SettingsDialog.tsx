@@ -12,10 +12,11 @@ interface Props {
   problem: string | null;
   onChange: (settings: Settings) => void;
   onLoad: (load: boolean) => void;
+  onEnd: () => void;
   onClose: () => void;
 }
 
-export function SettingsDialog({ settings, status, problem, onChange, onLoad, onClose }: Props) {
+export function SettingsDialog({ settings, status, problem, onChange, onLoad, onEnd, onClose }: Props) {
   const { words, number, bytes } = useSpeech();
   const set = (change: Partial<Settings>) => onChange({ ...settings, ...change });
   const defaults = status?.defaults;
@@ -95,7 +96,8 @@ export function SettingsDialog({ settings, status, problem, onChange, onLoad, on
           <p class="soft small">{words.engineMore}</p>
           <button type="button" class="plain" disabled={status.is_answering} onClick={() => onLoad(!status.is_loaded)}>
             {status.is_loaded ? words.unload : words.load}
-          </button>
+          </button>{" "}
+          <button type="button" class="plain" onClick={onEnd}>{words.end}</button>
         </fieldset>
       )}
       <fieldset>

@@ -120,6 +120,7 @@ export const de: Words = {
     "Das steht fest, seit Ouzel gestartet wurde. Starten Sie es mit --memory, --max-context oder --slots, um es zu ändern.",
   load: "Modell laden",
   unload: "Modell entladen",
+  end: "Ouzel beenden",
   loaded: "Im Speicher",
   notLoaded: "Nicht im Speicher; die nächste Nachricht lädt es",
 

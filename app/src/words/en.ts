@@ -117,6 +117,7 @@ export const en = {
   engineMore: "These were fixed when Ouzel started. Start it with --memory, --max-context or --slots to change them.",
   load: "Load the model",
   unload: "Unload the model",
+  end: "End Ouzel",
   loaded: "In memory",
   notLoaded: "Not in memory; the next message loads it",
 

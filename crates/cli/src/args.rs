@@ -47,6 +47,7 @@ Environment:
   OUZEL_API_KEY the key of `ouzel serve`, where --api-key gives none
   OUZEL_PREFIXES  where `serve` and `app` keep what was computed of conversations, instead of the user's data folder
   OUZEL_CHATS   where the page keeps conversations, instead of the user's data folder
+  OUZEL_STATE   where a start without a terminal leaves its log, instead of the user's state folder
   NO_COLOR      no dimmed text
   `ouzel install --help` lists those of the network, which no other command uses";
 
@@ -54,6 +55,7 @@ Environment:
 ///
 /// Without an installed model, a small one that is part of this program answers. Answers and data go to standard output,
 /// everything else to standard error.
+/// Started without arguments outside a terminal, by a double click for one, it is `ouzel app`.
 #[derive(Debug, Parser)]
 #[command(name = "ouzel", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
@@ -93,6 +95,19 @@ pub enum Command {
     Tokenize(TokenizeArgs),
     /// A JSON array of token ids on standard input to text.
     Detokenize(DetokenizeArgs),
+    /// What a shell needs to complete command lines.
+    Completions(CompletionsArgs),
+}
+
+/// `ouzel completions`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ouzel completions bash > ~/.local/share/bash-completion/completions/ouzel
+  ouzel completions fish > ~/.config/fish/completions/ouzel.fish")]
+pub struct CompletionsArgs {
+    /// Which shell.
+    pub shell: clap_complete::Shell,
 }
 
 /// Which model.

@@ -3,7 +3,9 @@
 mod args;
 mod browser;
 mod commands;
+mod conversations;
 mod demo;
+mod desktop;
 mod exit;
 mod hub;
 mod ids;
@@ -24,6 +26,9 @@ use clap::error::ErrorKind;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    if desktop::is_start() {
+        return desktop::run();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
@@ -55,6 +60,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Eval(args) => commands::eval::run(args, cli.quiet),
         Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Detokenize(args) => commands::tokenize::run_reverse(args),
+        Command::Completions(args) => commands::completions::run(args),
     }
 }
 

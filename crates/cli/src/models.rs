@@ -39,6 +39,8 @@ pub struct Places {
     pub chats: Option<PathBuf>,
     /// Where servers keep what was computed of conversations, a folder for each model.
     pub prefixes: Option<PathBuf>,
+    /// Where a start without a terminal leaves its log.
+    pub state: Option<PathBuf>,
 }
 
 impl Places {
@@ -80,8 +82,16 @@ impl Places {
                 let dirs = dirs.as_ref()?;
                 Some(dirs.data_local_dir().join("prefixes"))
             }),
+            state: variable("OUZEL_STATE").or_else(|| state(dirs.as_ref()?)),
             history: dirs.map(|dirs| dirs.data_local_dir().join("history.txt")),
         })
+    }
+
+    /// The folder of the page's conversations.
+    pub fn chats(&self) -> anyhow::Result<&Path> {
+        self.chats
+            .as_deref()
+            .context("this user has no data folder; OUZEL_CHATS names another one")
     }
 
     /// The models installed here, by name.
@@ -118,6 +128,16 @@ impl Places {
         file.push(EXTENSION);
         self.models.join(file)
     }
+}
+
+/// Where this system's programs leave their logs.
+fn state(dirs: &ProjectDirs) -> Option<PathBuf> {
+    if cfg!(target_os = "macos") {
+        let user = directories::BaseDirs::new()?;
+        return Some(user.home_dir().join("Library/Logs/ouzel"));
+    }
+    let folder = dirs.state_dir().unwrap_or(dirs.data_local_dir());
+    Some(folder.to_owned())
 }
 
 /// A model directory, and whether it is the bundled one, which has defaults of its own.

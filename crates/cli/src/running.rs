@@ -204,8 +204,8 @@ pub fn explain(places: &Places, dir: &Path, error: StorageError) -> anyhow::Erro
     }
 }
 
-/// Which command this process is.
-fn command() -> String {
-    let name = std::env::args().nth(1).unwrap_or_default();
+/// Which command this process is; without arguments it is the app.
+pub fn command() -> String {
+    let name = std::env::args().nth(1).unwrap_or_else(|| "app".to_owned());
     format!("ouzel {}", name.escape_debug())
 }

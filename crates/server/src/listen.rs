@@ -105,7 +105,7 @@ pub fn serve(
     };
     let worker = worker.start().map_err(ServeError::Threads)?;
     if let Some(page) = &options.page {
-        page.listens(address);
+        page.listens(address, stop);
     }
     let app = Arc::new(App::new(engine, queue.clone(), metrics, log, options));
     let result = runtime.block_on(async {

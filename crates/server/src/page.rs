@@ -17,19 +17,23 @@ mod door;
 mod files;
 mod live;
 mod routes;
+mod spare;
 mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ouzel_chats::{Chats, ChatsError};
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use crate::error::Refusal;
+use crate::stop::Stop;
 use door::Door;
 use live::Live;
+use spare::Spare;
 
+pub(crate) use door::secret;
 pub(crate) use routes::router;
 
 /// Why there can be no page.
@@ -43,6 +47,8 @@ pub struct PageError(getrandom::Error);
 pub struct Page {
     chats: Arc<Chats>,
     door: Door,
+    spare: OnceLock<Spare>,
+    stop: OnceLock<Stop>,
     live: Live,
     /// Held from the look at what is being answered until a new answer is among it.
     asking: tokio::sync::Mutex<()>,
@@ -57,6 +63,8 @@ impl Page {
         Ok(Arc::new(Page {
             chats: Arc::new(chats),
             door: Door::new().map_err(PageError)?,
+            spare: OnceLock::new(),
+            stop: OnceLock::new(),
             live: Live::default(),
             asking: tokio::sync::Mutex::default(),
         }))
@@ -65,18 +73,50 @@ impl Page {
     /// Where a browser finds it, with the token that opens it once. The token is behind `#`, so no request carries it but the one that
     /// hands it in.
     pub fn address(&self, listening: SocketAddr) -> String {
-        let ip = match listening.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            ip => ip,
-        };
-        let at = SocketAddr::new(ip, listening.port());
-        format!("http://{at}/#{}", self.door.token())
+        with_token(listening, &self.door.token())
     }
 
-    /// Says where the server listens, before anybody can ask.
-    pub(crate) fn listens(&self, at: SocketAddr) {
+    /// Tells another address that opens once, and again another one whenever it was used, from a thread that may wait: so that who starts the program a
+    /// second time finds the page. Whoever hears it, keeps it from others. One listener hears it; a second call says nothing.
+    ///
+    /// # Errors
+    /// [`PageError`].
+    pub fn lend(
+        &self,
+        listening: SocketAddr,
+        tell: impl Fn(Option<&str>) + Send + Sync + 'static,
+    ) -> Result<(), PageError> {
+        let tell = move |token: Option<&str>| {
+            let address = token.map(|token| with_token(listening, token));
+            tell(address.as_deref());
+        };
+        let spare = Spare::new(Box::new(tell)).map_err(PageError)?;
+        // The page of a server that listens twice is told of as it was first.
+        let _ = self.spare.set(spare);
+        Ok(())
+    }
+
+    /// Whether this is a token that opens now.
+    async fn takes(self: &Arc<Page>, given: String) -> bool {
+        let page = self.clone();
+        let taken = spawn_blocking(move || {
+            page.door.takes(&given) || page.spare.get().is_some_and(|spare| spare.takes(&given))
+        });
+        taken.await.unwrap_or(false)
+    }
+
+    /// Says where the server listens and what ends it, before anybody can ask.
+    pub(crate) fn listens(&self, at: SocketAddr, stop: &Stop) {
         self.door.listens(at.port());
+        // A server has one handle; a second call would say the same.
+        let _ = self.stop.set(stop.clone());
+    }
+
+    /// Lets what is being answered come to its end, and ends the server; a second time, at once.
+    fn end(&self) {
+        if let Some(stop) = self.stop.get() {
+            stop.advance();
+        }
     }
 
     /// Waits until no answer is being written.
@@ -98,6 +138,17 @@ impl Page {
             ChatsError::TooNew { .. } | ChatsError::File(_) => Refusal::Internal(error.to_string()),
         })
     }
+}
+
+/// The page's address as a browser of this machine can open it.
+fn with_token(listening: SocketAddr, token: &str) -> String {
+    let ip = match listening.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let at = SocketAddr::new(ip, listening.port());
+    format!("http://{at}/#{token}")
 }
 
 #[cfg(test)]

@@ -43,6 +43,11 @@ pub fn give_way() {
     sys::give_way();
 }
 
+/// Whether the desktop gave this process a console that nobody else uses, as Windows does for a program that is started by a double click.
+pub fn has_own_console() -> bool {
+    sys::has_own_console()
+}
+
 /// Makes a folder, and those above it that are missing, for what is nobody else's business.
 ///
 /// # Errors

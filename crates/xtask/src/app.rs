@@ -14,13 +14,13 @@ use crate::metadata::Metadata;
 use crate::process::{cargo, code_of, must, root, status};
 
 /// The sources.
-const SOURCES: &str = "app";
+pub const SOURCES: &str = "app";
 /// What the binary embeds.
 const BUILT: &str = "crates/server/page";
 /// Browsers that are looked for before one is installed.
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 /// Names the browser of the tests.
-const BROWSER_VARIABLE: &str = "OUZEL_CHROMIUM";
+pub const BROWSER_VARIABLE: &str = "OUZEL_CHROMIUM";
 
 /// Builds the page, or checks it.
 pub fn run(rest: &[String]) -> anyhow::Result<ExitCode> {
@@ -85,13 +85,13 @@ fn npm(args: &[&str]) -> Command {
 }
 
 /// Installs what the lockfile names.
-fn packages(root: &Path) -> anyhow::Result<()> {
+pub fn packages(root: &Path) -> anyhow::Result<()> {
     let mut command = npm(&["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
     must(command.current_dir(root.join(SOURCES)))
 }
 
 /// A Chromium: the one that is named, one that is there, or one that is installed now.
-fn browser(sources: &Path) -> anyhow::Result<PathBuf> {
+pub fn browser(sources: &Path) -> anyhow::Result<PathBuf> {
     if let Some(named) = std::env::var_os(BROWSER_VARIABLE) {
         return Ok(named.into());
     }

@@ -9,12 +9,14 @@ mod clients;
 mod cross;
 mod demo;
 mod deps;
+mod dist;
 #[cfg(unix)]
 mod install_speed;
 mod memory;
 mod metadata;
 mod neon;
 mod notices;
+mod pictures;
 mod prefix_speed;
 mod process;
 mod readme;
@@ -43,6 +45,9 @@ cargo xtask COMMAND
                  the SDKs of clients/ against `ouzel serve` with the bundled model; needs Python and Node (Linux, macOS)
   app [--check]  builds the page from app/ into crates/server/page, or compares; needs Node
   app-test       the page in a browser, against the release build with the bundled model; needs Node, and a Chromium or a way to one
+  app-shots      the pictures of docs/app.md anew, into docs/pictures; needs what app-test needs
+  dist [--target TARGET] [--binary PATH] [--check]
+                 the archives that people download, into target/dist; docs/dist.md has more
   cross          a type-check for the other systems
   memory [MODEL.gturbo --memory BYTES,…]
                  the memory budget against what the kernel counts (Linux, as a user who may make cgroups)
@@ -87,6 +92,8 @@ fn main() -> ExitCode {
         "clients" => clients::run(rest),
         "app" => app::run(rest),
         "app-test" => app::test(rest),
+        "app-shots" => no_arguments(rest).and_then(|()| pictures::run()),
+        "dist" => dist::run(rest),
         "cross" => no_arguments(rest).and_then(|()| cross::run()),
         #[cfg(unix)]
         "hub" => install_speed::serve(rest),

@@ -1,6 +1,7 @@
 //! What `cargo metadata` says, as far as the checks want it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::Context;
 use serde_json::Value;
@@ -49,6 +50,15 @@ impl Metadata {
         self.0["target_directory"]
             .as_str()
             .context("cargo metadata names no target directory")
+    }
+
+    /// A package's version.
+    pub fn version_of(&self, name: &str) -> anyhow::Result<&str> {
+        let packages = self.packages();
+        let package = packages.iter().find(|package| package.name() == name);
+        Ok(package
+            .with_context(|| format!("there is no package {name}"))?
+            .version())
     }
 
     /// The packages.
@@ -105,6 +115,12 @@ impl<'a> Package<'a> {
     /// Its version.
     pub fn version(&self) -> &'a str {
         text(&self.0["version"])
+    }
+
+    /// Where its manifest lies.
+    pub fn folder(&self) -> anyhow::Result<&'a Path> {
+        let manifest = Path::new(text(&self.0["manifest_path"]));
+        manifest.parent().context("a manifest lies in a folder")
     }
 
     /// The SPDX expression of its licence.

@@ -66,6 +66,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("axum", &["ouzel-server"]),
     ("bytes", &["ouzel-server"]),
     ("clap", &["ouzel-cli"]),
+    ("clap_complete", &["ouzel-cli"]),
     ("ctrlc", &["ouzel-cli"]),
     ("directories", &["ouzel-cli"]),
     ("indicatif", &["ouzel-cli"]),
@@ -99,6 +100,7 @@ const TESTS_ONLY: &[&str] = &[
     "tempfile",
     "tokenizers",
     "lzma-rust2",
+    "miniz_oxide",
 ];
 
 /// Every import that the table does not have.

@@ -1,28 +1,48 @@
-//! `ouzel app`: the page in the browser that the person already has.
+//! `ouzel app`: the page in the browser that the person already has. Where another process shows it already, that one's page is opened.
+
+use ouzel_storage::ShowPath;
 
 use super::serve::{self, Door, Opened};
 use crate::args::AppArgs;
 use crate::browser;
+use crate::conversations::{self, Found};
+use crate::models::Places;
 use crate::output::note;
 
 /// Runs the command.
 pub fn run(args: &AppArgs, quiet: bool) -> anyhow::Result<()> {
+    let places = Places::find(args.model.model().models_dir.as_deref())?;
+    let held = match conversations::find(places.chats()?)? {
+        Found::Ours(held) => held,
+        Found::Theirs(other) => {
+            note(&format!(
+                "process {}, {}, is running already and goes on as it was started",
+                other.pid,
+                other.command.shown()
+            ));
+            show(args, &other.page);
+            return Ok(());
+        }
+    };
     let door = Door {
-        needs_page: true,
+        held: Some(held),
         opened: &|opened: &Opened| {
-            let Some(page) = &opened.page else {
-                return;
-            };
-            // Scripts wait for this line, so it comes with --quiet, too.
-            note(&format!("the page is at {page}"));
-            if !args.no_open
-                && let Err(error) = browser::open(page)
-            {
-                note(&format!(
-                    "no browser could be opened ({error}); open the address above"
-                ));
+            if let Some(page) = &opened.page {
+                show(args, page);
             }
         },
     };
     serve::start(&args.serving(), quiet, door)
+}
+
+fn show(args: &AppArgs, page: &str) {
+    // Scripts wait for this line, so it comes with --quiet, too.
+    note(&format!("the page is at {page}"));
+    if !args.no_open
+        && let Err(error) = browser::open(page)
+    {
+        note(&format!(
+            "no browser could be opened ({error}); open the address above"
+        ));
+    }
 }

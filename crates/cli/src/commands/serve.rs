@@ -1,7 +1,6 @@
 //! `ouzel serve`: the model for other programs, over HTTP.
 
 use std::any::Any;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -13,11 +12,13 @@ use ouzel_server::model::{Grammar, MIN_SLOTS_A_LAYER, ModelEngine, SERVER_BYTES}
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{Page, ServerOptions, Stop, serve};
-use ouzel_storage::{ShowPath, create_private_dir, create_private_file};
+use ouzel_storage::{ShowPath, create_private_file};
 
 use crate::args::ServeArgs;
+use crate::conversations::{self, Held};
+use crate::exit::CliError;
 use crate::interrupt::Stoppable;
-use crate::models::{self, Chosen};
+use crate::models::{self, Chosen, Places};
 use crate::output::note;
 use crate::report::{self, bytes};
 
@@ -33,8 +34,8 @@ const CHATS_FILE: &str = "chats.sqlite3";
 
 /// What one of the commands that serve does about the page.
 pub struct Door<'a> {
-    /// Whether there is nothing to do without it.
-    pub needs_page: bool,
+    /// The conversations, where there is nothing to do without the page.
+    pub held: Option<Held>,
     /// Tells the person that the server listens.
     pub opened: &'a dyn Fn(&Opened),
 }
@@ -52,7 +53,7 @@ pub struct Opened {
 /// Runs the command.
 pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
     let door = Door {
-        needs_page: false,
+        held: None,
         opened: &|opened: &Opened| {
             // Scripts wait for this line, so it comes with --quiet, too.
             note(&format!(
@@ -84,14 +85,17 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
         report::before_loading(&model, &options, &args.served.session);
         note(&cost(&model, &options)?);
     }
-    let page = match page(chosen.places().chats.as_deref()) {
-        Ok(page) => Some(page),
-        Err(error) if door.needs_page => return Err(error),
-        Err(error) => {
-            note(&format!("there is no page: {error:#}"));
-            None
-        }
+    let shown = match door.held {
+        Some(held) => Some(page(held)?),
+        None => match free(chosen.places()).and_then(page) {
+            Ok(shown) => Some(shown),
+            Err(error) => {
+                note(&format!("there is no page: {error:#}"));
+                None
+            }
+        },
     };
+    let page = shown.as_ref().map(|(page, _)| page.clone());
     let server = server_options(args, &chosen, page.clone());
     let (names, is_public) = (server.names.join(", "), !server.is_local_only());
     let engine: Arc<dyn Engine> = Arc::new(engine(
@@ -113,6 +117,11 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
                 "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
             );
         }
+        if let Some((page, held)) = &shown
+            && let Err(error) = page.lend(address, held.teller())
+        {
+            note(&format!("a second start will not find this page: {error}"));
+        }
         (door.opened)(&Opened {
             at: address.to_string(),
             names,
@@ -121,14 +130,18 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
     })?)
 }
 
+/// The conversations, where no other process has them.
+fn free(places: &Places) -> anyhow::Result<Held> {
+    let folder = places.chats()?;
+    conversations::hold(folder)?.ok_or_else(|| CliError::Busy(conversations::holder(folder)).into())
+}
+
 /// The page over the conversations in a folder that only its owner may enter.
-fn page(folder: Option<&Path>) -> anyhow::Result<Arc<Page>> {
-    let folder = folder.context("this user has no data folder; OUZEL_CHATS names another one")?;
-    create_private_dir(folder)?;
-    let file = folder.join(CHATS_FILE);
+fn page(held: Held) -> anyhow::Result<(Arc<Page>, Held)> {
+    let file = held.folder().join(CHATS_FILE);
     create_private_file(&file)?;
     let chats = Chats::open(&file).with_context(|| file.display().to_string())?;
-    Ok(Page::new(chats)?)
+    Ok((Page::new(chats)?, held))
 }
 
 /// What is kept of conversations, and where.

@@ -82,12 +82,27 @@ fn help_has_examples_and_exit_codes() {
         "eval",
         "tokenize",
         "detokenize",
+        "completions",
     ] {
         let help = user.run(&[command, "--help"]).ok();
         assert!(help.contains("Examples:"), "{command}: {help}");
     }
     let version = user.run(&["--version"]).ok();
     assert_eq!(version.trim(), concat!("ouzel ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn shells_are_told_of_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = User::new().run(&["completions", shell]).ok();
+        assert!(
+            script.contains("ouzel") && script.contains("models-dir"),
+            "{shell}: {script}"
+        );
+    }
+    User::new()
+        .run(&["completions", "cmd"])
+        .refused(2, &["bash"]);
 }
 
 #[cfg(unix)]

@@ -4,6 +4,8 @@ mod arguments;
 mod bench;
 mod chat;
 mod demo;
+#[cfg(unix)]
+mod desktop;
 mod documents;
 mod eval;
 mod generate;

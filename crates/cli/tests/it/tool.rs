@@ -88,14 +88,17 @@ impl User {
 
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ouzel"));
+        let runtime = self.runtime();
         command
             .env("OUZEL_MODELS", &self.models)
             .env("OUZEL_CACHE", &self.cache)
             .env("OUZEL_PREFIXES", self.cache.with_file_name("prefixes"))
-            .env("OUZEL_CHATS", self.cache.with_file_name("chats"))
+            // One process at a time has them.
+            .env("OUZEL_CHATS", runtime.join("chats"))
+            .env("OUZEL_STATE", runtime.join("state"))
             .env_remove("OUZEL_API_KEY")
             // Tests run beside each other, as if each had a machine of its own.
-            .env("OUZEL_RUNTIME", self.runtime())
+            .env("OUZEL_RUNTIME", runtime)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -96,11 +96,12 @@ pub fn is_own(headers: &HeaderMap) -> bool {
 }
 
 /// The time tells the length at most.
-fn is_same(given: &str, secret: &str) -> bool {
+pub fn is_same(given: &str, secret: &str) -> bool {
     bool::from(given.as_bytes().ct_eq(secret.as_bytes()))
 }
 
-fn secret() -> Result<String, getrandom::Error> {
+/// Random digits that nobody can try.
+pub fn secret() -> Result<String, getrandom::Error> {
     let mut bytes = [0; SECRET_BYTES];
     getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

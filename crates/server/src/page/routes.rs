@@ -71,6 +71,7 @@ pub fn router(app: Arc<App>, page: Arc<Page>) -> Router {
             "/app/unload",
             post(async |State(s): State<Shared>| answered(order(&s, false).await)),
         )
+        .route("/app/end", post(end))
         .layer(from_fn_with_state(shared.clone(), inside_only));
     Router::new()
         .route("/", file(files::DOCUMENT))
@@ -125,9 +126,10 @@ async fn enter(State(shared): State<Shared>, request: Request) -> Response {
             return Err(Refusal::Locked);
         }
         let given: Enter = parse(&read(request).await?)?;
-        let by_token = given
-            .token
-            .is_some_and(|token| shared.page.door.takes(&token));
+        let by_token = match given.token {
+            Some(token) => shared.page.takes(token).await,
+            None => false,
+        };
         let by_key = match (&shared.app.options.api_key, &given.key) {
             (Some(key), Some(given)) => has_key(given.as_bytes(), key),
             _ => false,
@@ -340,6 +342,12 @@ async fn stop(State(shared): State<Shared>, Path(id): Path<i64>) -> Response {
     if let Some(answering) = shared.page.live.find(id) {
         answering.stop();
     }
+    answered(Ok(nothing()))
+}
+
+/// Ends the program, which may have no terminal in which it could be ended.
+async fn end(State(shared): State<Shared>) -> Response {
+    shared.page.end();
     answered(Ok(nothing()))
 }
 

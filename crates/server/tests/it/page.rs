@@ -454,7 +454,10 @@ fn a_server_that_ends_lets_answers_come_to_their_end() {
     let mut browser = Browser::over(Chats::open(&file).unwrap());
     let (chat, answer) = browser.ask(json!({ "text": "say begun \nwait 300\nsay and done" }));
     browser.watch_until(answer, "begun");
-    browser.served.stop.advance();
+    // The page's way to end it; a signal's is the same.
+    let refused = browser.served.post("/app/end", &Value::Null);
+    refused.refused(401, None, "page_locked");
+    browser.call("POST", "/app/end", &Value::Null);
     browser.served.join().unwrap();
     let text = |chats: Chats, chat| {
         let (_, messages) = chats.chat(chat).unwrap();
@@ -473,4 +476,25 @@ fn a_server_that_ends_lets_answers_come_to_their_end() {
         text(Chats::open(&file).unwrap(), chat),
         ("begun ".to_owned(), true)
     );
+}
+
+#[test]
+fn another_address_is_told_whenever_one_was_used() {
+    let (served, page) = with_page(Chats::in_memory().unwrap(), options());
+    let (sender, told) = std::sync::mpsc::channel();
+    let tell = move |address: Option<&str>| sender.send(address.unwrap().to_owned()).unwrap();
+    page.lend(served.address, tell).unwrap();
+    let enter = |address: &str| {
+        let (at, token) = address.split_once('#').unwrap();
+        assert_eq!(at, format!("http://{}/", served.address));
+        served.post("/app/session", &json!({ "token": token }))
+    };
+    let first = told.recv().unwrap();
+    assert_eq!(enter(&first).status, 204);
+    // Told before anybody was in.
+    let second = told.try_recv().unwrap();
+    enter(&first).refused(401, None, "page_locked");
+    assert!(told.try_recv().is_err());
+    assert_eq!(enter(&second).status, 204);
+    assert_eq!(enter(&page.address(served.address)).status, 204);
 }

@@ -173,3 +173,8 @@ impl Drop for Map {
         }
     }
 }
+
+/// A terminal is asked for elsewhere; there are no consoles.
+pub fn has_own_console() -> bool {
+    false
+}

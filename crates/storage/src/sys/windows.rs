@@ -13,6 +13,7 @@ use windows_sys::Win32::Foundation::CloseHandle;
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_NO_BUFFERING, FILE_FLAG_OPEN_REPARSE_POINT, GetDiskFreeSpaceExW,
 };
+use windows_sys::Win32::System::Console::GetConsoleProcessList;
 use windows_sys::Win32::System::Memory::{
     CreateFileMappingW, FILE_MAP_READ, MEM_COMMIT, MEM_RELEASE, MEM_RESERVE,
     MEMORY_MAPPED_VIEW_ADDRESS, MapViewOfFile, PAGE_READONLY, PAGE_READWRITE, UnmapViewOfFile,
@@ -231,4 +232,12 @@ impl Drop for Map {
             unsafe { UnmapViewOfFile(MEMORY_MAPPED_VIEW_ADDRESS { Value: self.start }) };
         }
     }
+}
+
+/// Whether this process has a console and no other process uses it: a shell would.
+pub fn has_own_console() -> bool {
+    let mut ids = [0_u32; 2];
+    // SAFETY: `ids` is writable and has as many places as are told.
+    let n_processes = unsafe { GetConsoleProcessList(ids.as_mut_ptr(), ids.len() as u32) };
+    n_processes == 1
 }
