@@ -10,14 +10,15 @@ interface Props {
   settings: Settings;
   status: Status | null;
   problem: string | null;
-  onChange: (settings: Settings) => void;
+  /** What was changed, and nothing else. */
+  onChange: (change: Partial<Settings>) => void;
   onLoad: (load: boolean) => void;
   onClose: () => void;
 }
 
 export function SettingsDialog({ settings, status, problem, onChange, onLoad, onClose }: Props) {
   const { words, number, bytes } = useSpeech();
-  const set = (change: Partial<Settings>) => onChange({ ...settings, ...change });
+  const set = (change: Partial<Settings>) => onChange(change);
   const defaults = status?.defaults;
   return (
     <Dialog title={words.settings} onClose={onClose} isWide>

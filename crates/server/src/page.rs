@@ -46,6 +46,8 @@ pub struct Page {
     live: Live,
     /// Held from the look at what is being answered until a new answer is among it.
     asking: tokio::sync::Mutex<()>,
+    /// Held while a part of the settings is changed.
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl Page {
@@ -59,6 +61,7 @@ impl Page {
             door: Door::new().map_err(PageError)?,
             live: Live::default(),
             asking: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         }))
     }
 
