@@ -150,10 +150,10 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
     document.title = chat ? `${chat.title} – Ouzel` : "Ouzel";
   }, [chat?.title]);
 
-  const change = (wanted: Settings) => {
-    onSettings(wanted);
+  const change = (change: Partial<Settings>) => {
+    onSettings({ ...settings, ...change });
     setProblem(null);
-    api.setSettings(wanted).then(onSettings, onProblem);
+    api.changeSettings(change).then(onSettings, onProblem);
   };
   const samples = past.current.samples;
   return (
@@ -193,7 +193,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
           isOpen={areDetailsOpen} onToggle={() => setDetailsOpen(!areDetailsOpen)}
         />
       </main>
-      {areDetailsOpen && status && <Details status={status} spent={spent} samples={samples} onClose={() => setDetailsOpen(false)} />}
+      {areDetailsOpen && status && <Details status={status} spent={spent} samples={samples} isLive={live !== null} onClose={() => setDetailsOpen(false)} />}
       {areSettingsOpen && (
         <SettingsDialog
           settings={settings} status={status} problem={problem} onChange={change} onClose={() => setSettingsOpen(false)}

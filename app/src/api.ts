@@ -1,6 +1,6 @@
 // The server's addresses as functions. What goes wrong is one of two errors: the server says why, or it is not there.
 
-import type { Ask, Asked, ChatLine, Entrance, Message, Refusal, Said, Settings, Status, WholeChat } from "./wire";
+import type { Ask, Asked, ChatLine, Entrance, Experts, Message, Refusal, Said, Settings, Status, WholeChat } from "./wire";
 
 export class Refused extends Error {
   constructor(
@@ -37,8 +37,10 @@ async function call<T>(method: string, path: string, body?: unknown): Promise<T>
 export const entrance = () => call<Entrance>("GET", "/app/session");
 export const enter = (by: { token: string } | { key: string }) => call<void>("POST", "/app/session", by);
 export const status = () => call<Status>("GET", "/app/status");
+export const experts = () => call<Experts | null>("GET", "/app/experts");
 export const settings = () => call<Settings>("GET", "/app/settings");
-export const setSettings = (value: Settings) => call<Settings>("PUT", "/app/settings", value);
+/** What is named is changed, and the rest stays as another tab may have set it. */
+export const changeSettings = (change: Partial<Settings>) => call<Settings>("PATCH", "/app/settings", change);
 export const chats = (words: string) =>
   words ? call<ChatLine[]>("POST", "/app/search", { words }) : call<ChatLine[]>("GET", "/app/chats");
 export const chat = (id: number) => call<WholeChat>("GET", `/app/chats/${id}`);

@@ -89,6 +89,13 @@ export interface Status {
   defaults: { temperature: number; top_p: number; top_k: number };
 }
 
+/** The experts of all layers at one moment. */
+export interface Experts {
+  experts: number;
+  /** `marks` has a digit for each expert: 1 in memory, 2 found there lately, 4 read lately, added up. */
+  layers: { hits: number; misses: number; marks: string }[];
+}
+
 export type Theme = "light" | "dark";
 export type Language = "en" | "de";
 

@@ -18,6 +18,9 @@ interface Props {
   onProblem: (error: unknown) => void;
 }
 
+/** As many letters as the server keeps. */
+const MAX_TITLE = 60;
+
 type Open = "rename" | "remove" | "export" | null;
 
 export function ChatHeader({ chat, title, isListOpen, onOpenList, onRenamed, onRemoved, onProblem }: Props) {
@@ -58,7 +61,8 @@ export function ChatHeader({ chat, title, isListOpen, onOpenList, onRenamed, onR
           <form onSubmit={rename}>
             <label class="field">
               <span>{words.title}</span>
-              <input name="title" defaultValue={chat?.title} maxLength={200} required autoFocus />
+              <input name="title" defaultValue={chat?.title} maxLength={MAX_TITLE} required autoFocus />
+              <span class="soft small">{words.titleLimit(MAX_TITLE)}</span>
             </label>
             <div class="choices">
               <button type="button" class="plain" onClick={close}>{words.cancel}</button>

@@ -4,16 +4,19 @@ import type { ComponentChildren } from "preact";
 import type { Sample } from "../history";
 import type { Spent, Status } from "../wire";
 import { useSpeech } from "../words";
+import { Experts } from "./Experts";
 import { Icon } from "./Icon";
 
 interface Props {
   status: Status;
   spent: Spent | null;
   samples: Sample[];
+  /** Whether the conversation on the page is being answered, which is known before the status says so. */
+  isLive: boolean;
   onClose: () => void;
 }
 
-export function Details({ status, spent, samples, onClose }: Props) {
+export function Details({ status, spent, samples, isLive, onClose }: Props) {
   const { words, number, bytes, percent } = useSpeech();
   const last = samples[samples.length - 1];
   const used = spent ? spent.prompt_tokens + spent.new_tokens : 0;
@@ -48,6 +51,7 @@ export function Details({ status, spent, samples, onClose }: Props) {
       ) : (
         <p class="hint">{words.noData}</p>
       )}
+      <Experts isAnswering={status.is_answering || isLive} />
       {status.slots > 0 && status.layers > 0 && (
         <p class="small">
           <span class="soft">{words.slots}: </span>

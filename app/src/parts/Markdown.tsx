@@ -4,10 +4,12 @@
 import MarkdownIt, { type Token } from "markdown-it";
 import { type ComponentChild, Fragment, h } from "preact";
 import { useMemo } from "preact/hooks";
+import { maths } from "../maths";
 import { type Speech, useSpeech } from "../words";
 import { CopyButton } from "./CopyButton";
+import { Maths } from "./Maths";
 
-const parser = new MarkdownIt({ html: false, linkify: true, breaks: true });
+const parser = new MarkdownIt({ html: false, linkify: true, breaks: true }).use(maths);
 
 const KINDS = new Set([
   "p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "strong", "em", "s", "a",
@@ -81,6 +83,8 @@ function leaf(token: Token, speech: Speech): ComponentChild {
     case "softbreak":
     case "hardbreak":
       return <br />;
+    case "maths":
+      return <Maths tex={token.content} isBlock={token.block} />;
     case "code_inline":
       return <code>{token.content}</code>;
     case "fence":

@@ -95,6 +95,9 @@ export function Answer({ message, live, canAnswerAgain, onAgain }: AnswerProps) 
   const text = live?.text ?? message.text;
   const thinking = live?.thinking ?? message.thinking;
   const { ending } = message;
+  // What failed before a conversation was opened is no news.
+  const wasLive = useRef(false);
+  wasLive.current ||= live !== null;
   return (
     <article class="message answer" aria-label={words.model} aria-busy={live !== null}>
       {thinking && <Thoughts text={thinking} isThinking={live?.phase === "thinking"} />}
@@ -108,7 +111,7 @@ export function Answer({ message, live, canAnswerAgain, onAgain }: AnswerProps) 
       )}
       {ending && (
         <>
-          <End ending={ending} speech={speech} />
+          <End ending={ending} speech={speech} isNew={wasLive.current} />
           <div class="actions">
             {text && <CopyButton text={text} label={words.copyAnswer} />}
             {canAnswerAgain && (
@@ -149,12 +152,12 @@ function Progress({ live }: { live: Live }) {
 }
 
 /** Why an answer stopped, in words, and what it took. */
-function End({ ending, speech }: { ending: Ending; speech: Speech }) {
+function End({ ending, speech, isNew }: { ending: Ending; speech: Speech; isNew: boolean }) {
   const { words, number } = speech;
   if (ending.reason === "failed") {
     const known = ending.code ? words.problem[ending.code] : undefined;
     return (
-      <div class="problem" role="alert">
+      <div class="problem" role={isNew ? "alert" : undefined}>
         <Icon name="warning" />
         <div>
           <strong>{words.reason.failed}</strong>

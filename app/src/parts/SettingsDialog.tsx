@@ -10,7 +10,8 @@ interface Props {
   settings: Settings;
   status: Status | null;
   problem: string | null;
-  onChange: (settings: Settings) => void;
+  /** What was changed, and nothing else. */
+  onChange: (change: Partial<Settings>) => void;
   onLoad: (load: boolean) => void;
   onEnd: () => void;
   onClose: () => void;
@@ -18,7 +19,7 @@ interface Props {
 
 export function SettingsDialog({ settings, status, problem, onChange, onLoad, onEnd, onClose }: Props) {
   const { words, number, bytes } = useSpeech();
-  const set = (change: Partial<Settings>) => onChange({ ...settings, ...change });
+  const set = (change: Partial<Settings>) => onChange(change);
   const defaults = status?.defaults;
   return (
     <Dialog title={words.settings} onClose={onClose} isWide>

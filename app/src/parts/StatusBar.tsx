@@ -21,14 +21,14 @@ export function StatusBar({ status, live, spent, sample, isOpen, onToggle }: Pro
   if (!status) return <footer class="status" />;
   const [done, total] = live?.prompt ?? [0, 0];
   const isReading = live?.phase === "reading" && total > 0;
-  const doing = live ? (isReading ? words.reading(number(done), number(total)) : words[live.phase]) : words.idle;
+  const doing = live ? (isReading ? words.reading(number(done), number(total)) : words[live.phase]) : status.is_answering ? words.elsewhere : words.idle;
   const totals = spent ? summary(spent) : null;
   const used = spent ? spent.prompt_tokens + spent.new_tokens : 0;
   const speed = totals?.tokensPerS;
   const hitRate = sample?.hitRate ?? totals?.hitRate;
   return (
     <footer class="status">
-      <span class={`doing ${live ? "busy" : ""}`}>{doing}</span>
+      <span class={`doing ${live || status.is_answering ? "busy" : ""}`}>{doing}</span>
       <span class="model">{status.model}</span>
       {speed != null && <Fact name={words.speed} value={words.tokensPerS(number(speed, 1))} isFirst />}
       <Fact name={words.context} value={words.ofTotal(number(used), number(status.context))} />

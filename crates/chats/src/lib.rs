@@ -202,42 +202,20 @@ impl Chats {
     pub fn ask(&self, question: Question<'_>) -> Result<Asked, ChatsError> {
         let mut connection = self.lock();
         let change = begin(&mut connection)?;
-        let now = now_ms();
-        let chat = match question.chat {
-            Some(chat) => {
-                touch(&change, chat, now)?;
-                chat
-            }
-            None => {
-                let title = title_of(question.text.unwrap_or_default());
-                change.execute(
-                    "INSERT INTO chats (title, created_ms, updated_ms) VALUES (?1, ?2, ?2)",
-                    params![title, now],
-                )?;
-                change.last_insert_rowid()
-            }
-        };
-        if let Some(first) = question.replaces {
-            let sql = "DELETE FROM messages WHERE chat = ?1 AND id >= ?2
-                AND EXISTS (SELECT 1 FROM messages WHERE chat = ?1 AND id = ?2)";
-            if change.execute(sql, [chat, first])? == 0 {
-                return Err(ChatsError::Missing);
-            }
-        }
-        if let Some(text) = question.text {
-            add(&change, chat, Role::User, text, now)?;
-        }
-        let before = messages(&change, chat)?;
-        if before.last().is_none_or(|last| last.role != Role::User) {
-            return Err(ChatsError::NothingToAnswer);
-        }
-        let answer = add(&change, chat, Role::Assistant, "", now)?;
+        let asked = place(&change, question)?;
         change.commit()?;
-        Ok(Asked {
-            chat,
-            answer,
-            before,
-        })
+        Ok(asked)
+    }
+
+    /// What [`Chats::ask`] would put before the answer; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Chats::ask`].
+    pub fn rehearse(&self, question: Question<'_>) -> Result<Vec<Message>, ChatsError> {
+        let mut connection = self.lock();
+        // A change that is not committed is undone.
+        let change = begin(&mut connection)?;
+        Ok(place(&change, question)?.before)
     }
 
     /// Writes down what there is of an answer, and its ending once it has one.
@@ -319,6 +297,45 @@ impl Chats {
 /// A change that fails early where another program is at it, instead of in its middle.
 fn begin(connection: &mut Connection) -> Result<Transaction<'_>, ChatsError> {
     Ok(connection.transaction_with_behavior(TransactionBehavior::Immediate)?)
+}
+
+/// Carries out a question, up to the commit.
+fn place(change: &Transaction<'_>, question: Question<'_>) -> Result<Asked, ChatsError> {
+    let now = now_ms();
+    let chat = match question.chat {
+        Some(chat) => {
+            touch(change, chat, now)?;
+            chat
+        }
+        None => {
+            let title = title_of(question.text.unwrap_or_default());
+            change.execute(
+                "INSERT INTO chats (title, created_ms, updated_ms) VALUES (?1, ?2, ?2)",
+                params![title, now],
+            )?;
+            change.last_insert_rowid()
+        }
+    };
+    if let Some(first) = question.replaces {
+        let sql = "DELETE FROM messages WHERE chat = ?1 AND id >= ?2
+            AND EXISTS (SELECT 1 FROM messages WHERE chat = ?1 AND id = ?2)";
+        if change.execute(sql, [chat, first])? == 0 {
+            return Err(ChatsError::Missing);
+        }
+    }
+    if let Some(text) = question.text {
+        add(change, chat, Role::User, text, now)?;
+    }
+    let before = messages(change, chat)?;
+    if before.last().is_none_or(|last| last.role != Role::User) {
+        return Err(ChatsError::NothingToAnswer);
+    }
+    let answer = add(change, chat, Role::Assistant, "", now)?;
+    Ok(Asked {
+        chat,
+        answer,
+        before,
+    })
 }
 
 fn touch(change: &Transaction<'_>, chat: i64, now: i64) -> Result<(), ChatsError> {

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::kv::KvCache;
 use crate::ops::{Buf, HeadRmsNorm, MatMul, Matrix, Norm, Ops, RmsNorm, Rows};
 use crate::stop::Stop;
-use crate::store::ExpertStore;
+use crate::store::{ExpertStore, Experts};
 use crate::weights::Weights;
 use crate::{EngineError, ExpertId, LayerId, Precision, Stats, TokenId};
 
@@ -179,6 +179,11 @@ impl Cpu {
     /// Retained expert slots of all layers, now.
     pub fn n_slots(&self) -> usize {
         self.store.slots_of_layers().sum()
+    }
+
+    /// Copies what became of the experts since the last look.
+    pub fn look(&mut self, seen: &mut Experts) {
+        self.store.look(seen);
     }
 
     /// Adds what the expert store counted to `stats`.

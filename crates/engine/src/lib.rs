@@ -44,3 +44,4 @@ pub use sampler::{Logprobs, MAX_LOGPROBS, Sampler, SamplerOptions};
 pub use session::{LayerTrace, Progress, Restore, Session};
 pub use stats::Stats;
 pub use stop::Stop;
+pub use store::Experts;

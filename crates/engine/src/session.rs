@@ -19,7 +19,7 @@ use crate::budget::Budget;
 use crate::cpu::Cpu;
 use crate::model::Model;
 use crate::ops::{Buf, Ops, Rows};
-use crate::store::ExpertStore;
+use crate::store::{ExpertStore, Experts};
 use crate::weights::Weights;
 use crate::{EngineError, LayerId, Options, Stats, TokenId, forward};
 
@@ -143,6 +143,19 @@ impl Session {
     /// What the session did so far.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Room for what [`Session::look`] sees.
+    pub fn unseen(&self) -> Experts {
+        self.cpu.store.unseen()
+    }
+
+    /// Copies how the experts lie and what became of them since the last look. Allocates nothing; belongs between two tokens.
+    ///
+    /// # Panics
+    /// If `seen` is made for a model of another shape.
+    pub fn look(&mut self, seen: &mut Experts) {
+        self.cpu.look(seen);
     }
 
     /// Forgets all tokens.

@@ -10,6 +10,7 @@
 mod lookahead;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::time::Instant;
 use ouzel_storage::{IoMode, PositionedFile, ReadMode, Region};
 
 use self::lookahead::{Claim, Lookahead};
+pub use self::watched::Experts;
 use crate::blocks::Lender;
 use crate::budget::Budget;
 use crate::cache::{LayerCache, Placement, Plan};
@@ -72,6 +74,7 @@ pub struct ExpertStore {
     n_in_flight: usize,
     lookahead: Lookahead,
     counts: Stats,
+    watched: Experts,
 }
 
 impl ExpertStore {
@@ -115,6 +118,7 @@ impl ExpertStore {
             n_in_flight: 0,
             lookahead: Lookahead::new(READ_THREADS),
             counts: Stats::default(),
+            watched: Experts::new(n_layers, n_experts),
             files,
         };
         let block_bytes = budget.blocks.bytes;
@@ -214,12 +218,7 @@ impl ExpertStore {
         self.next_miss = 0;
         self.claim_foreseen();
         self.take_in()?;
-        for placement in self.plan.placements() {
-            match placement {
-                Placement::Hit(_) => self.counts.hits += 1,
-                Placement::Retain(_) | Placement::Transit => self.counts.misses += 1,
-            }
-        }
+        self.count_plan();
         self.send_misses();
         Ok(())
     }

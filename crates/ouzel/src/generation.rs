@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ouzel_engine::{EngineError, Logprobs, Sampler, TokenId};
+use ouzel_engine::{EngineError, Experts, Logprobs, Sampler, TokenId};
 use ouzel_tokenizer::{OutputOptions, OutputParser};
 
 use crate::prefix::PrefixStore;
@@ -166,6 +166,11 @@ impl<'s> Generation<'s> {
             misses: engine.misses,
             bytes_read: engine.bytes_read,
         }
+    }
+
+    /// Copies how the experts lie and what became of them since the last look, into room that the engine's session gave.
+    pub fn look(&mut self, seen: &mut Experts) {
+        self.engine.look(seen);
     }
 
     fn step(&mut self) -> Result<(), Error> {

@@ -6,6 +6,7 @@
 use ouzel::{Cancel, TokenConstraint};
 
 use crate::error::Refusal;
+use crate::experts::Experts;
 use crate::metrics::Spent;
 use crate::turn::{Outcome, Piece, Settings, Turn};
 
@@ -87,6 +88,8 @@ pub trait Loaded {
 pub enum Step {
     /// What it took until now; before the pieces that came of it.
     Spent(Spent),
+    /// How the experts lie, and what became of them since this was last said; twice a second at most, and at the end.
+    Experts(Experts),
     /// A piece of it.
     Piece(Piece),
     /// Its end. The engine may go on for a moment, to keep what it computed; nobody waits for that but the next turn.

@@ -19,6 +19,7 @@
 pub mod answer;
 pub mod engine;
 pub mod error;
+pub mod experts;
 pub mod log;
 pub mod model;
 pub mod script;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Refusal;
+use crate::experts::Experts;
 use crate::turn::{Cost, End, Outcome, Usage};
 
 /// Counts since the start.
@@ -25,6 +26,7 @@ pub struct Metrics {
     /// Turns that went wrong.
     pub failed: AtomicU64,
     now: Mutex<Option<(u64, Spent)>>,
+    experts: Mutex<Option<Experts>>,
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
     new_tokens: AtomicU64,
@@ -56,6 +58,17 @@ impl Metrics {
     pub fn spent_by(&self, turn: u64) -> Option<Spent> {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.filter(|(of, _)| *of == turn).map(|(_, spent)| spent)
+    }
+
+    /// Says how the experts lie; `None` where no model is loaded.
+    pub fn set_experts(&self, experts: Option<Experts>) {
+        *self.experts.lock().unwrap_or_else(PoisonError::into_inner) = experts;
+    }
+
+    /// How the experts lay when that was last said.
+    pub fn experts(&self) -> Option<Experts> {
+        let experts = self.experts.lock().unwrap_or_else(PoisonError::into_inner);
+        experts.clone()
     }
 
     /// Counts a turn that is over.

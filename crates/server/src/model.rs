@@ -5,6 +5,7 @@
 mod grammar;
 
 use std::any::Any;
+use std::time::{Duration, Instant};
 
 use ouzel::{
     Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, SoFar,
@@ -14,6 +15,7 @@ use ouzel_tokenizer::Warning;
 
 use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Step};
 use crate::error::Refusal;
+use crate::experts::Experts;
 use crate::metrics::Spent;
 use crate::model::grammar::Demanded;
 use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
@@ -24,6 +26,8 @@ pub use crate::model::grammar::Grammar;
 const CONNECTION_BYTES: u64 = 16 << 20;
 /// What a server takes beside a model and its grammars, in bytes: connections, and the page's conversations.
 pub const SERVER_BYTES: u64 = CONNECTION_BYTES + ouzel_chats::MEMORY_BYTES;
+/// How the experts lie is told this often.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Slots of each layer below which a model reads more than it computes.
 pub const MIN_SLOTS_A_LAYER: u32 = 8;
 
@@ -169,8 +173,10 @@ impl Engine for ModelEngine {
     fn load(&self) -> Result<Box<dyn Loaded>, Refusal> {
         let claim = (self.claim)().map_err(Refusal::Unavailable)?;
         let session = self.model.session(&self.options);
+        let session = session.map_err(|error| Refusal::Unavailable(error.to_string()))?;
         Ok(Box::new(LoadedModel {
-            session: session.map_err(|error| Refusal::Unavailable(error.to_string()))?,
+            seen: session.engine().unseen(),
+            session,
             _claim: claim,
         }))
     }
@@ -178,6 +184,8 @@ impl Engine for ModelEngine {
 
 struct LoadedModel {
     session: Session,
+    /// Room for a look at the experts.
+    seen: ouzel::Experts,
     /// Given back after the session's memory.
     _claim: Box<dyn Any>,
 }
@@ -215,10 +223,16 @@ impl Loaded for LoadedModel {
             self.session
                 .generate_with(prepared.ids, &options, prepared.constraint, cancel);
         let mut has_all_calls = false;
+        let mut looked = Instant::now();
         // The loop goes on after the end: what was computed is kept then.
         let mut generation = generation.map_err(internal)?;
         while let Some(event) = generation.next() {
             emit(Step::Spent(spent(&generation.so_far())));
+            if looked.elapsed() >= LOOK_EVERY || matches!(event, Ok(Event::Done(_))) {
+                looked = Instant::now();
+                generation.look(&mut self.seen);
+                emit(Step::Experts(Experts::from(&self.seen)));
+            }
             let piece = match event.map_err(internal)? {
                 Event::Prompt { done, total } => Piece::Prompt { done, total },
                 Event::Token { id, logprob, top } => Piece::Token(TokenLogprob {

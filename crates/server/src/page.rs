@@ -52,6 +52,8 @@ pub struct Page {
     live: Live,
     /// Held from the look at what is being answered until a new answer is among it.
     asking: tokio::sync::Mutex<()>,
+    /// Held while a part of the settings is changed.
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl Page {
@@ -67,6 +69,7 @@ impl Page {
             stop: OnceLock::new(),
             live: Live::default(),
             asking: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         }))
     }
 

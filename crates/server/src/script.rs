@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Step};
 use crate::error::Refusal;
+use crate::experts::{Experts, LayerExperts};
 use crate::turn::{Ask, Cost, End, Outcome, Piece, Settings, TokenLogprob, Turn, Usage};
 
 /// What the script stands for a control token.
@@ -210,6 +211,16 @@ impl Loaded for Session {
             new: reading.new,
             reasoning: reading.reasoning,
         };
+        // Two layers of three experts, as if each word had chosen one that was there and one that was not.
+        let layer = |marks: &str| LayerExperts {
+            hits: usage.new as u64,
+            misses: usage.new as u64,
+            marks: marks.to_owned(),
+        };
+        emit(Step::Experts(Experts {
+            experts: 3,
+            layers: vec![layer("350"), layer("140")],
+        }));
         emit(Step::Done(Outcome {
             end,
             usage,

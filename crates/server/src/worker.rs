@@ -86,6 +86,7 @@ impl Worker {
     fn unload(&self, loaded: &mut Option<Box<dyn Loaded>>) {
         if loaded.take().is_some() {
             self.metrics.is_loaded.store(false, Ordering::Relaxed);
+            self.metrics.set_experts(None);
             self.log.record(&Record::Unloaded);
         }
     }
@@ -148,6 +149,7 @@ impl<'w> Telling<'w> {
     fn step(&mut self, step: Step) {
         match step {
             Step::Spent(spent) => self.worker.metrics.set_now(self.id, spent),
+            Step::Experts(experts) => self.worker.metrics.set_experts(Some(experts)),
             Step::Piece(piece) => self.piece(piece),
             Step::Done(_) if self.is_slow => self.end(Err(Refusal::SlowReader(MAX_UNREAD_BYTES))),
             Step::Done(outcome) => self.end(Ok(outcome)),

@@ -125,6 +125,58 @@ fn guesses_change_neither_what_a_layer_gets_nor_what_it_keeps() {
 }
 
 #[test]
+fn a_look_tells_what_became_of_each_expert_since_the_last_one() {
+    let installed = install("testdata/tiny-a/mlx");
+    let config = installed.model.config();
+    let (n_layers, n_experts, k) = (
+        config.n_layers(),
+        config.n_experts,
+        config.experts_per_token,
+    );
+    let mut store = store(&installed, k + 1);
+    let mut random = Random(7);
+    let mut seen = store.unseen();
+    // The slow twin: what each look should find, from the placements alone.
+    let (mut hits, mut misses) = (vec![0; n_layers], vec![0; n_layers]);
+    for _ in 0..20 {
+        let mut marks = vec![0; n_layers * n_experts];
+        for _ in 0..3 {
+            for l in config.layer_ids() {
+                let chosen = random.choice(n_experts, k);
+                request(&mut store, l, &chosen);
+                for (expert, placement) in chosen.iter().zip(serve(&mut store).0) {
+                    let is_hit = matches!(placement, Placement::Hit(_));
+                    let (count, mark) = match is_hit {
+                        true => (&mut hits, Experts::HIT),
+                        false => (&mut misses, Experts::READ),
+                    };
+                    count[l.index()] += 1;
+                    marks[l.index() * n_experts + *expert as usize] |= mark;
+                }
+            }
+        }
+        for l in config.layer_ids() {
+            for expert in 0..n_experts {
+                if store.caches[l.index()].holds(ExpertId(expert as u32)) {
+                    marks[l.index() * n_experts + expert] |= Experts::RESIDENT;
+                }
+            }
+        }
+        store.look(&mut seen);
+        let expected = Experts {
+            n_experts,
+            hits: hits.clone(),
+            misses: misses.clone(),
+            marks,
+        };
+        assert_eq!(seen, expected);
+    }
+    store.look(&mut seen);
+    let lately = Experts::HIT | Experts::READ;
+    assert!(seen.marks.iter().all(|mark| mark & lately == 0));
+}
+
+#[test]
 fn what_was_guessed_comes_back_when_a_token_ends_early() {
     let installed = install("testdata/tiny-a/mlx");
     let config = installed.model.config();

@@ -1,6 +1,6 @@
 //! What shares the arena: slots, keys and values, a long prompt; and that tokens are decoded without an allocation.
 
-use ouzel_engine::{Options, Precision, Sampler, SamplerOptions, Session, TokenId};
+use ouzel_engine::{Experts, Options, Precision, Sampler, SamplerOptions, Session, TokenId};
 use ouzel_storage::counting::count;
 
 use crate::argmax;
@@ -50,9 +50,16 @@ fn tokens_are_decoded_without_an_allocation() {
     // The first tokens open what the system opens once for each thread.
     text[100..104].iter().for_each(|&id| step(&mut session, id));
     let before = (session.n_slots(), session.stats().misses);
+    let mut seen = session.unseen();
     let ((), counts) = count(|| {
-        text[104..400].iter().for_each(|&id| step(&mut session, id));
+        for &id in &text[104..400] {
+            step(&mut session, id);
+            // Whoever watches the experts costs none either.
+            session.look(&mut seen);
+        }
     });
+    let n_resident = seen.marks.iter().filter(|&&m| m & Experts::RESIDENT != 0);
+    assert!((1..=session.n_slots()).contains(&n_resident.count()));
     assert!(session.n_slots() < before.0, "the context took blocks");
     assert!(session.stats().misses > before.1, "experts were read");
     let config = DEMO.model.config();

@@ -19,16 +19,33 @@ use crate::wire::page::{Ending, Phase, Reason, Settings};
 /// What comes is written down this often: what a power cut may take, against what a disk has to do.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
+/// What becomes of a question.
+pub enum Place {
+    /// It has its place in the queue already.
+    Taken(Ticket),
+    /// It is asked after these messages, and has none yet.
+    After(Vec<Message>),
+}
+
+impl Place {
+    async fn admit(self, app: &Arc<App>, settings: Settings) -> Result<Ticket, Refusal> {
+        match self {
+            Place::Taken(ticket) => Ok(ticket),
+            Place::After(before) => admit(app, before, settings).await,
+        }
+    }
+}
+
 /// Answers, whatever happens; afterwards the row has an ending.
 pub async fn answer(
     app: Arc<App>,
     page: Arc<Page>,
     answering: Arc<Answering>,
-    before: Vec<Message>,
+    asked: Place,
     settings: Settings,
 ) {
     let result = tokio::select! {
-        ticket = admit(&app, before, settings) => match ticket {
+        ticket = asked.admit(&app, settings) => match ticket {
             Ok(ticket) => follow(&page, &answering, &app, ticket).await,
             Err(refusal) => Err(refusal),
         },
@@ -54,7 +71,7 @@ pub async fn answer(
 }
 
 /// From what was said to a place in the queue.
-async fn admit(
+pub async fn admit(
     app: &Arc<App>,
     before: Vec<Message>,
     settings: Settings,

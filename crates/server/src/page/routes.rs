@@ -15,10 +15,11 @@ use bytes::Bytes;
 use http_body::Frame;
 use ouzel_chats::{Chats, Question};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::answering::Place;
 use super::live::{Answering, Seen};
 use super::{Page, answering, door, files};
 use crate::app::App;
@@ -55,7 +56,13 @@ pub fn router(app: Arc<App>, page: Arc<Page>) -> Router {
         )
         .route(
             "/app/settings",
-            get(async |State(s): State<Shared>| said(settings(&s).await)).put(set_settings),
+            get(async |State(s): State<Shared>| said(settings(&s).await))
+                .put(set_settings)
+                .patch(change_settings),
+        )
+        .route(
+            "/app/experts",
+            get(async |State(s): State<Shared>| said(Ok(s.app.metrics.experts()))),
         )
         .route("/app/chats", get(list))
         .route("/app/search", post(search))
@@ -188,21 +195,40 @@ async fn settings(shared: &Shared) -> Result<Settings, Refusal> {
 async fn set_settings(State(shared): State<Shared>, request: Request) -> Response {
     let set = async {
         let wanted: Settings = parse(&read(request).await?)?;
-        wanted.sampler(&shared.app.options.defaults)?;
-        if wanted.max_new == Some(0) {
-            return Err(Refusal::invalid(
-                "max_new",
-                "max_new is 0; an answer has at least one token",
-            ));
-        }
-        let text = json!(wanted).to_string();
-        shared
-            .page
-            .kept(move |chats| chats.set_settings(&text))
-            .await?;
-        Ok(wanted)
+        keep_settings(&shared, wanted).await
     };
     said(set.await)
+}
+
+/// Changes what the request names. The rest stays, so that two tabs do not undo each other's choices.
+async fn change_settings(State(shared): State<Shared>, request: Request) -> Response {
+    let changed = async {
+        let change: Map<String, Value> = parse(&read(request).await?)?;
+        let _alone = shared.page.changing.lock().await;
+        let mut all = json!(settings(&shared).await?);
+        if let Value::Object(all) = &mut all {
+            all.extend(change);
+        }
+        let wanted: Settings = parse(all.to_string().as_bytes())?;
+        keep_settings(&shared, wanted).await
+    };
+    said(changed.await)
+}
+
+async fn keep_settings(shared: &Shared, wanted: Settings) -> Result<Settings, Refusal> {
+    wanted.sampler(&shared.app.options.defaults)?;
+    if wanted.max_new == Some(0) {
+        return Err(Refusal::invalid(
+            "max_new",
+            "max_new is 0; an answer has at least one token",
+        ));
+    }
+    let text = json!(wanted).to_string();
+    shared
+        .page
+        .kept(move |chats| chats.set_settings(&text))
+        .await?;
+    Ok(wanted)
 }
 
 async fn list(State(shared): State<Shared>) -> Response {
@@ -315,6 +341,25 @@ async fn begin(
     let _alone = page.asking.lock().await;
     page.live.check_free(chat)?;
     let settings = settings(&shared).await?;
+    let text: Option<Arc<str>> = text.map(Into::into);
+    let question = {
+        let text = text.clone();
+        move |chats: &Chats| {
+            chats.rehearse(Question {
+                chat,
+                replaces,
+                text: text.as_deref(),
+            })
+        }
+    };
+    // What would be replaced stays until the new turn has its place.
+    let ticket = match replaces {
+        Some(_) => {
+            let before = page.kept(question).await?;
+            Some(answering::admit(&shared.app, before, settings.clone()).await?)
+        }
+        None => None,
+    };
     let question = move |chats: &Chats| {
         chats.ask(Question {
             chat,
@@ -328,7 +373,7 @@ async fn begin(
         shared.app.clone(),
         page.clone(),
         live,
-        asked.before,
+        ticket.map_or(Place::After(asked.before), Place::Taken),
         settings,
     ));
     Ok(Asked {

@@ -139,6 +139,7 @@ fn nobody_gets_in_without_the_token_and_it_opens_once() {
     for path in [
         "/app/status",
         "/app/settings",
+        "/app/experts",
         "/app/chats",
         "/app/chats/1",
         "/app/answers/1",
@@ -231,7 +232,9 @@ fn an_answer_is_watched_from_its_beginning_whenever_one_looks() {
     let text: String = said
         .map(|event| event.json()["text"].as_str().unwrap().to_owned())
         .collect();
-    assert!(text.is_empty() || text == "one two three", "{text}");
+    // A watcher that comes when all is said has no more than the end.
+    let n_said = events.len() - 1;
+    assert_eq!(text, if n_said == 0 { "" } else { "one two three" });
     // Once it is over there is its end only, and no answer that never was.
     let late = browser
         .call("GET", &format!("/app/answers/{answer}"), &Value::Null)
@@ -246,6 +249,21 @@ fn an_answer_is_watched_from_its_beginning_whenever_one_looks() {
     assert_eq!(list[0]["id"], chat);
     assert_eq!(list[0]["title"], "think hm prefill 3 1 say one two three");
     assert_eq!(list[0]["is_answering"], false);
+}
+
+#[test]
+fn the_experts_are_told_while_the_model_is_loaded() {
+    let browser = Browser::new();
+    assert_eq!(browser.get("/app/experts"), Value::Null);
+    let (chat, _) = browser.ask(json!({ "text": "say one two three" }));
+    browser.ended(chat);
+    let layer = |marks| json!({ "hits": 3, "misses": 3, "marks": marks });
+    let told = json!({ "experts": 3, "layers": [layer("350"), layer("140")] });
+    assert_eq!(browser.get("/app/experts"), told);
+    browser.served.await_metric("ouzel_turns_running", 0.0);
+    let unloaded = browser.call("POST", "/app/unload", &json!({}));
+    assert_eq!(unloaded.status, 204, "{}", unloaded.text());
+    assert_eq!(browser.get("/app/experts"), Value::Null);
 }
 
 #[test]
@@ -368,6 +386,29 @@ fn messages_are_edited_and_answers_made_anew() {
 }
 
 #[test]
+fn what_is_replaced_stays_until_the_new_turn_has_its_place() {
+    let browser = Browser::new();
+    let (chat, answer) = browser.ask(json!({ "text": "say one" }));
+    browser.ended(chat);
+    let path = format!("/app/chats/{chat}");
+    let before = browser.get(&path)["messages"].clone();
+    let question = before[0]["id"].clone();
+    // Longer than the context: refused, and nothing is gone.
+    let long = format!("say {}", "x".repeat(5000));
+    let refused = browser.call(
+        "POST",
+        "/app/turns",
+        &json!({ "chat": chat, "replaces": question, "text": long }),
+    );
+    refused.refused(400, Some("the conversation"), "context_length_exceeded");
+    assert_eq!(browser.get(&path)["messages"], before);
+    let gone = json!({ "chat": chat, "replaces": 999 });
+    assert_eq!(browser.call("POST", "/app/turns", &gone).status, 404);
+    browser.ask(json!({ "chat": chat, "replaces": answer }));
+    assert_eq!(browser.ended(chat)["text"], "one");
+}
+
+#[test]
 fn conversations_are_found_renamed_and_removed() {
     let browser = Browser::new();
     let (chat, _) = browser.ask(json!({ "text": "say Blackbirds sing" }));
@@ -418,6 +459,18 @@ fn settings_are_checked_kept_and_used() {
         200
     );
     assert_eq!(browser.get("/app/settings")["theme"], "dark");
+    // Another tab changes what it means to, and nothing that it does not know of.
+    let patch = |value: Value| browser.call("PATCH", "/app/settings", &value);
+    assert_eq!(patch(json!({ "language": "de" })).status, 200);
+    patch(json!({ "top_p": 2 })).refused(400, Some("top_p"), "invalid_value");
+    patch(json!({ "colour": "red" })).refused(400, Some("colour"), "invalid_value");
+    let settings = browser.get("/app/settings");
+    assert_eq!(
+        (&settings["theme"], &settings["language"]),
+        (&json!("dark"), &json!("de"))
+    );
+    assert_eq!(patch(json!({ "language": null })).status, 200);
+    assert_eq!(browser.get("/app/settings")["language"], Value::Null);
     let (chat, _) = browser.ask(json!({ "text": "say" }));
     let message = browser.ended(chat);
     // The script says its prompt, as far as it may.

@@ -113,7 +113,9 @@ fn escaped(text: &str) -> String {
 /// Year, month and day of a time in seconds from 1970.
 pub fn date(time: u64) -> (u64, u64, u64) {
     let (mut year, mut day) = (1970, time / 86400);
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     while day >= 365 + u64::from(is_leap(year)) {
         day -= 365 + u64::from(is_leap(year));
         year += 1;

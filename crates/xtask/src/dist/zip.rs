@@ -66,7 +66,7 @@ pub fn write(tree: &Tree, time: u64) -> anyhow::Result<Vec<u8>> {
 fn dos_time(time: u64) -> [u8; 4] {
     let (year, month, day) = super::help::date(time);
     let second = time % 86400;
-    let clock = (second / 3600) << 11 | (second / 60 % 60) << 5 | (second % 60) / 2;
+    let clock = (second / 3600) << 11 | (second / 60 % 60) << 5 | ((second % 60) / 2);
     let date = year.clamp(1980, 2107) - 1980;
     let date = date << 9 | month << 5 | day;
     let [low, high] = (clock as u16).to_le_bytes();
