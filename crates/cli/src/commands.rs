@@ -3,6 +3,7 @@
 pub mod app;
 pub mod bench;
 pub mod chat;
+pub mod decode_service;
 pub mod eval;
 pub mod generate;
 pub mod inspect;
