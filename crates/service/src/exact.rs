@@ -5,7 +5,7 @@
 //! that is not UTF-8 travels as the system's own units.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ouzel::{IoMode, Precision, SamplerOptions};
 use ouzel_tokenizer::Tool;
@@ -97,10 +97,10 @@ pub mod path {
         Units(OsString),
     }
 
-    pub fn serialize<S: Serializer>(path: &PathBuf, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         let spelled = match path.to_str() {
             Some(text) => Spelled::Text(text.to_owned()),
-            None => Spelled::Units(path.clone().into_os_string()),
+            None => Spelled::Units(path.as_os_str().to_owned()),
         };
         spelled.serialize(to)
     }

@@ -97,7 +97,10 @@ fn generate() -> Generate {
 #[test]
 fn what_is_asked_arrives_as_it_was() {
     let asked = generate();
-    assert_eq!(through(&Request::Generate(Box::new(asked.clone()))), Request::Generate(Box::new(asked)));
+    assert_eq!(
+        through(&Request::Generate(Box::new(asked.clone()))),
+        Request::Generate(Box::new(asked))
+    );
     let tools = |only: Option<&str>| Demand::Tools {
         tools: Vec::new(),
         at_least_one: true,
@@ -111,12 +114,21 @@ fn what_is_asked_arrives_as_it_was() {
         Some(tools(None)),
         Some(tools(Some("f"))),
     ] {
-        let asked = Request::Generate(Box::new(Generate { demand, ..generate() }));
+        let asked = Request::Generate(Box::new(Generate {
+            demand,
+            ..generate()
+        }));
         assert_eq!(through(&asked), asked);
     }
     for value in floats() {
-        let bias = Settings { logit_bias: vec![(1, value)], ..generate().settings };
-        let asked = Generate { settings: bias, ..generate() };
+        let bias = Settings {
+            logit_bias: vec![(1, value)],
+            ..generate().settings
+        };
+        let asked = Generate {
+            settings: bias,
+            ..generate()
+        };
         let Request::Generate(came) = through(&Request::Generate(Box::new(asked))) else {
             panic!("another request came");
         };
@@ -164,7 +176,12 @@ fn options_arrive_as_they_were() {
 
 #[test]
 fn an_answer_arrives_as_it_was_made() {
-    let usage = Usage { prompt: usize::MAX, cached: 1, new: 2, reasoning: 3 };
+    let usage = Usage {
+        prompt: usize::MAX,
+        cached: 1,
+        new: 2,
+        reasoning: 3,
+    };
     let cost = Cost {
         prefill: Duration::new(7, 999_999_999),
         decode: Duration::from_nanos(u64::MAX),
@@ -174,15 +191,25 @@ fn an_answer_arrives_as_it_was_made() {
         peak_memory: Some(3),
     };
     let arguments: Map<String, Value> =
-        serde_json::from_value(json!({ "z": nested(120), "a": 0.1, "b": null, "c": 5e-324 })).expect("an object");
+        serde_json::from_value(json!({ "z": nested(120), "a": 0.1, "b": null, "c": 5e-324 }))
+            .expect("an object");
     let mut steps = vec![
         Step::Spent(Spent { usage, cost }),
         Step::Piece(Piece::Prompt { done: 3, total: 9 }),
         Step::Piece(Piece::Text("\"\\\n\u{0}\u{2028}\u{10ffff}".to_owned())),
         Step::Piece(Piece::Thinking(String::new())),
-        Step::Piece(Piece::Call { name: "f".to_owned(), arguments }),
+        Step::Piece(Piece::Call {
+            name: "f".to_owned(),
+            arguments,
+        }),
     ];
-    let ends = [End::Stop, End::StopText("x".to_owned()), End::Length, End::ContextFull, End::Cancelled];
+    let ends = [
+        End::Stop,
+        End::StopText("x".to_owned()),
+        End::Length,
+        End::ContextFull,
+        End::Cancelled,
+    ];
     steps.extend(ends.map(|end| Step::Done(Outcome { end, usage, cost })));
     for step in steps {
         let report = through(&Report::from(step.clone()));
@@ -195,7 +222,10 @@ fn an_answer_arrives_as_it_was_made() {
             top: vec![("b".to_owned(), value)],
         };
         let report = through(&Report::from(Step::Piece(Piece::Token(token))));
-        let Report::Token { piece: TokenPiece::Logprob(came) } = report else {
+        let Report::Token {
+            piece: TokenPiece::Logprob(came),
+        } = report
+        else {
             panic!("another report came");
         };
         for arrived in [came.logprob, came.top[0].1] {
@@ -231,16 +261,21 @@ fn the_transcript_is_of_this_protocol() {
     let (mut n_requests, mut n_reports) = (0, 0);
     for line in page.lines() {
         if let Some(text) = line.strip_prefix("> ") {
-            let request: Request = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+            let request: Request =
+                serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
             assert_eq!(serde_json::to_string(&request).expect("JSON"), text);
             n_requests += 1;
         } else if let Some(text) = line.strip_prefix("< ") {
-            let report: Report = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+            let report: Report =
+                serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
             assert_eq!(serde_json::to_string(&report).expect("JSON"), text);
             n_reports += 1;
         }
     }
-    assert!(n_requests >= 6 && n_reports >= 12, "{n_requests} {n_reports}");
+    assert!(
+        n_requests >= 6 && n_reports >= 12,
+        "{n_requests} {n_reports}"
+    );
     assert!(page.contains(&format!("version {PROTOCOL}")));
 }
 
@@ -270,7 +305,16 @@ impl Pair {
             orphaned,
         };
         let hello = pair.hear();
-        assert!(matches!(hello, Report::Hello { protocol: PROTOCOL, .. }), "{hello:?}");
+        assert!(
+            matches!(
+                hello,
+                Report::Hello {
+                    protocol: PROTOCOL,
+                    ..
+                }
+            ),
+            "{hello:?}"
+        );
         pair
     }
 
@@ -296,7 +340,11 @@ impl Pair {
             panic!("it was not refused");
         };
         assert!(message.contains(says), "{message}");
-        let error = self.service.join().expect("no panic").expect_err("it ended");
+        let error = self
+            .service
+            .join()
+            .expect("no panic")
+            .expect_err("it ended");
         assert_eq!(error.to_string(), message);
     }
 }
@@ -307,8 +355,20 @@ fn a_service_ends_when_it_is_told_nonsense() {
         (&[r#"{"request":"hello","protocol":2}"#][..], "version 2"),
         (&[r#"{"request":"unload"}"#], "before hello"),
         (&["what?"], "not JSON"),
-        (&[r#"{"request":"hello","protocol":1}"#, r#"{"request":"dance"}"#], "not one that is known"),
-        (&[r#"{"request":"hello","protocol":1}"#, r#"{"request":"hello","protocol":1}"#], "does not fit"),
+        (
+            &[
+                r#"{"request":"hello","protocol":1}"#,
+                r#"{"request":"dance"}"#,
+            ],
+            "not one that is known",
+        ),
+        (
+            &[
+                r#"{"request":"hello","protocol":1}"#,
+                r#"{"request":"hello","protocol":1}"#,
+            ],
+            "does not fit",
+        ),
     ] {
         let mut pair = Pair::new();
         lines.iter().for_each(|line| pair.say(line));
@@ -323,7 +383,10 @@ fn a_service_ends_when_it_is_told_nonsense() {
 #[test]
 fn a_model_that_is_not_there_can_be_asked_for_again() {
     let mut pair = Pair::greeted();
-    let load = Request::Load(Box::new(Load::new("nowhere.gturbo".into(), Options::default())));
+    let load = Request::Load(Box::new(Load::new(
+        "nowhere.gturbo".into(),
+        Options::default(),
+    )));
     let load = serde_json::to_string(&load).expect("JSON");
     for _ in 0..2 {
         pair.say(&load);
@@ -337,7 +400,10 @@ fn a_model_that_is_not_there_can_be_asked_for_again() {
     pair.say(r#"{"request":"unload"}"#);
     assert_eq!(pair.hear(), Report::Unloaded);
     pair.say(r#"{"request":"shutdown"}"#);
-    pair.service.join().expect("no panic").expect("it ended well");
+    pair.service
+        .join()
+        .expect("no panic")
+        .expect("it ended well");
 }
 
 #[test]
@@ -345,7 +411,9 @@ fn a_service_hears_that_its_owner_is_gone() {
     for unfinished in ["", "{\"request\":"] {
         let mut pair = Pair::greeted();
         let mut requests = pair.requests.take().expect("an owner");
-        requests.write_all(unfinished.as_bytes()).expect("the service reads");
+        requests
+            .write_all(unfinished.as_bytes())
+            .expect("the service reads");
         drop(requests);
         pair.orphaned.recv_timeout(PATIENCE).expect("it is heard");
     }
@@ -400,14 +468,20 @@ mod impostors {
         for (script, says) in [
             ("exit 3", "ended with code 3"),
             ("echo broken >&2; exit 3", "it said: broken"),
-            (r#"echo '{"report":"hello","protocol":9,"version":"7.1"}'; cat"#, "7.1"),
+            (
+                r#"echo '{"report":"hello","protocol":9,"version":"7.1"}'; cat"#,
+                "7.1",
+            ),
             ("echo nonsense; cat", "not in its protocol"),
             (r#"echo '{"report":"unloaded"}'; cat"#, "out of turn"),
         ] {
             let error = start(script).err().expect("it is refused").to_string();
             assert!(error.contains(says), "{script}: {error}");
         }
-        let nowhere = Program { file: "/nowhere/ouzel".into(), args: Vec::new() };
+        let nowhere = Program {
+            file: "/nowhere/ouzel".into(),
+            args: Vec::new(),
+        };
         assert!(matches!(nowhere.start(), Err(ServiceError::Start(_))));
     }
 
@@ -416,12 +490,17 @@ mod impostors {
         assert!(lost("kill -9 $$").contains("signal 9: the system may have been out of memory"));
         assert!(lost("kill -6 $$").contains("signal 6"));
         let said = lost("printf 'one\\ntwo\\nnote: run with\\n' >&2; exit 101");
-        assert!(said.contains("code 101; it said: one two; the next"), "{said}");
-        assert!(lost(r#"echo '{"report":"token","piece":{"text":"a"}}'; exit 0"#).contains("code 0"));
+        assert!(
+            said.contains("code 101; it said: one two; the next"),
+            "{said}"
+        );
+        assert!(
+            lost(r#"echo '{"report":"token","piece":{"text":"a"}}'; exit 0"#).contains("code 0")
+        );
         assert!(lost("echo what; cat").contains("not in its protocol"));
         assert!(lost(r#"echo '{"report":"unloaded"}'; cat"#).contains("out of turn"));
         // One that closes its pipes and stays is ended.
-        assert!(lost("exec >&- 2>&-; sleep 600").contains("stopped answering"));
+        assert!(lost("exec >&- 2>&-; exec sleep 600").contains("stopped answering"));
     }
 
     #[test]
@@ -437,7 +516,9 @@ mod impostors {
         // A turn that is cancelled is said to be, once.
         let cancel = Cancel::new();
         cancel.cancel();
-        service.answer(generate(), &cancel, &mut |_| {}).expect("an answer");
+        service
+            .answer(generate(), &cancel, &mut |_| {})
+            .expect("an answer");
         assert!(!service.is_lost());
         drop(service);
     }

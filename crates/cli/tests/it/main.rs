@@ -13,5 +13,6 @@ mod network;
 mod places;
 mod running;
 mod serve;
+mod service;
 mod tokens;
 mod tool;
