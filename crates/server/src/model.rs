@@ -26,7 +26,7 @@ const CONNECTION_BYTES: u64 = 16 << 20;
 /// What a server takes beside a model and its grammars, in bytes: connections, and the page's conversations.
 pub const SERVER_BYTES: u64 = CONNECTION_BYTES + ouzel_chats::MEMORY_BYTES;
 /// What this process takes beside that where the model is in another one, in bytes.
-pub const OWN_PROCESS_BYTES: u64 = 24 << 20;
+pub const OWN_PROCESS_BYTES: u64 = 12 << 20;
 /// The line of the engine's plan that has them.
 const OTHER_USES: &str = "other uses of the program";
 /// Slots of each layer below which a model reads more than it computes.
