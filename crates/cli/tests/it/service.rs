@@ -96,7 +96,7 @@ mod processes {
 
     /// The processes that a server has started.
     fn services(of: u32) -> Vec<String> {
-        let children = said_by("ps", &["-A", "-o", "ppid=,pid=,stat="]);
+        let children = said_by("ps", &["-A", "-o", "ppid=", "-o", "pid=", "-o", "stat="]);
         let fields = children.lines().map(str::split_whitespace);
         fields
             .filter_map(|mut line| {
