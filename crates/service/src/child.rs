@@ -82,7 +82,7 @@ pub fn run(
 /// Reads requests until there are no more.
 fn listen<R: BufRead>(mut lines: Lines<R>, heard: &SyncSender<Heard>, current: &Current) {
     loop {
-        let next = match lines.next() {
+        let next = match lines.read() {
             Ok(Some(Request::Cancel { turn })) => {
                 if let Some((under_way, cancel)) = &*lock(current)
                     && *under_way == turn

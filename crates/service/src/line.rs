@@ -57,7 +57,7 @@ impl<R: BufRead> Lines<R> {
     ///
     /// # Errors
     /// All of [`LineError`], after which there is nothing to be read.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
+    pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
         self.line.clear();
         // A prompt that was long is not held until the next one.
         self.line.shrink_to(1 << 16);

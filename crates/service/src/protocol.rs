@@ -231,12 +231,9 @@ impl From<Step> for Report {
 }
 
 impl Report {
-    /// What it says of an answer; itself, where it says nothing of one.
-    ///
-    /// # Errors
-    /// The report.
-    pub fn into_step(self) -> Result<Step, Report> {
-        Ok(match self {
+    /// What it says of an answer, if it says something of one.
+    pub fn into_step(self) -> Option<Step> {
+        Some(match self {
             Report::Statistics { spent } => Step::Spent(spent),
             Report::Prefill { done, total } => Step::Piece(Piece::Prompt { done, total }),
             Report::Token { piece } => Step::Piece(match piece {
@@ -246,7 +243,7 @@ impl Report {
                 TokenPiece::Logprob(logprob) => Piece::Token(logprob),
             }),
             Report::Finished { outcome } | Report::Cancelled { outcome } => Step::Done(outcome),
-            other => return Err(other),
+            _ => return None,
         })
     }
 }

@@ -172,7 +172,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Jo
 fn hear(stdout: impl Read, reports: &SyncSender<Result<Report, LineError>>) {
     let mut lines = Lines::new(BufReader::new(stdout));
     loop {
-        let next = match lines.next() {
+        let next = match lines.read() {
             Ok(Some(report)) => Ok(report),
             Ok(None) | Err(LineError::Io(_) | LineError::BrokeOff) => return,
             Err(error) => Err(error),
@@ -291,14 +291,16 @@ impl Service {
             let Some(report) = self.next((!is_told).then_some(CANCEL_POLL))? else {
                 continue;
             };
-            match report.into_step() {
-                Ok(step) => emit(step),
-                Err(Report::Failed { message }) => failed = Err(ServiceError::Failed(message)),
-                Err(Report::Ready { .. }) => {
+            match report {
+                Report::Failed { message } => failed = Err(ServiceError::Failed(message)),
+                Report::Ready { .. } => {
                     self.is_answering = false;
                     return failed;
                 }
-                Err(_) => return Err(self.out_of_turn()),
+                report => match report.into_step() {
+                    Some(step) => emit(step),
+                    None => return Err(self.out_of_turn()),
+                },
             }
         }
     }

@@ -28,8 +28,8 @@ fn through<T: Serialize + DeserializeOwned>(message: &T) -> T {
     write(message, &mut line).expect("it is short");
     assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
     let mut lines = Lines::new(Cursor::new(line));
-    let came = lines.next().expect("a message").expect("a message");
-    assert!(lines.next::<T>().expect("nothing more").is_none());
+    let came = lines.read().expect("a message").expect("a message");
+    assert!(lines.read::<T>().expect("nothing more").is_none());
     came
 }
 
@@ -237,7 +237,7 @@ fn an_answer_arrives_as_it_was_made() {
 #[test]
 fn a_line_has_a_limit_and_an_end() {
     let read = |text: &str, limit: usize| {
-        Lines::at_most(Cursor::new(text.to_owned()), limit).next::<Value>()
+        Lines::at_most(Cursor::new(text.to_owned()), limit).read::<Value>()
     };
     assert_eq!(read("[1,2]\n", 5).expect("a line"), Some(json!([1, 2])));
     assert!(matches!(read("[1,2]\n", 4), Err(LineError::TooLong(4))));
@@ -330,7 +330,7 @@ impl Pair {
     }
 
     fn hear(&mut self) -> Report {
-        self.reports.next().expect("a report").expect("a report")
+        self.reports.read().expect("a report").expect("a report")
     }
 
     /// The service says what is wrong and ends.

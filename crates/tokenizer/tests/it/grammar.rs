@@ -496,6 +496,11 @@ fn what_cannot_be_enforced_is_named() {
     );
     let false_schema = compiled(grammars, &Demand::JsonSchema(json!(false)));
     assert!(matches!(false_schema, Err(GrammarError::Schema(_))));
+}
+
+#[test]
+fn what_can_be_enforced_is_known_without_the_models_tokens() {
+    let grammars = &*DEMO_GRAMMARS;
     // What llguidance finds out by itself.
     for schema in [
         json!({"type": "integer", "minimum": 2, "maximum": 1}),
