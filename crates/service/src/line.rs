@@ -1,6 +1,6 @@
 //! Lines of JSON, of a bounded length.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -88,13 +88,6 @@ impl<R: BufRead> Lines<R> {
     pub fn skip_all(&mut self) {
         // A pipe that breaks has ended, too.
         let _ = io::copy(&mut self.from, &mut io::sink());
-    }
-}
-
-impl<R: Read> Lines<BufReader<R>> {
-    /// Whether a whole line is here already.
-    pub fn has_another(&self) -> bool {
-        self.from.buffer().contains(&b'\n')
     }
 }
 

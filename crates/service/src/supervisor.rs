@@ -3,7 +3,6 @@
 //! A thread reads the reports, so that the death of the service is noticed at any time, and another one what it writes to standard error,
 //! of which the last lines go into the message when it dies.
 
-use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -70,9 +69,6 @@ struct Loss {
     tell: Mutex<Option<OnLoss>>,
 }
 
-/// Reports that came together, or why there are no more.
-type Heard = Vec<Result<Report, LineError>>;
-
 /// The last lines that a service wrote to standard error.
 type LastWords = Arc<Mutex<Vec<String>>>;
 
@@ -80,9 +76,7 @@ type LastWords = Arc<Mutex<Vec<String>>>;
 pub struct Service {
     child: Child,
     requests: Option<BufWriter<ChildStdin>>,
-    reports: Receiver<Heard>,
-    /// Of those, what was not looked at yet.
-    heard: VecDeque<Result<Report, LineError>>,
+    reports: Receiver<Result<Report, LineError>>,
     loss: Arc<Loss>,
     last_words: LastWords,
     stderr: Option<JoinHandle<()>>,
@@ -141,7 +135,6 @@ impl Program {
             child,
             requests: stdin.map(BufWriter::new),
             reports,
-            heard: VecDeque::new(),
             loss,
             last_words,
             stderr,
@@ -176,26 +169,16 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Jo
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-fn hear(stdout: impl Read, reports: &SyncSender<Heard>) {
+fn hear(stdout: impl Read, reports: &SyncSender<Result<Report, LineError>>) {
     let mut lines = Lines::new(BufReader::new(stdout));
-    let mut is_over = false;
-    while !is_over {
-        // What came together goes on together: whoever asked is woken once.
-        let mut heard = Vec::new();
-        loop {
-            match lines.read() {
-                Ok(Some(report)) => heard.push(Ok(report)),
-                Ok(None) | Err(LineError::Io(_) | LineError::BrokeOff) => is_over = true,
-                Err(error) => {
-                    heard.push(Err(error));
-                    is_over = true;
-                }
-            }
-            if is_over || !lines.has_another() {
-                break;
-            }
-        }
-        if reports.send(heard).is_err() {
+    loop {
+        let next = match lines.read() {
+            Ok(Some(report)) => Ok(report),
+            Ok(None) | Err(LineError::Io(_) | LineError::BrokeOff) => return,
+            Err(error) => Err(error),
+        };
+        let is_last = next.is_err();
+        if reports.send(next).is_err() || is_last {
             return;
         }
     }
@@ -364,25 +347,20 @@ impl Service {
 
     /// The next report; `None` if there is none in time.
     fn next(&mut self, within: Option<Duration>) -> Result<Option<Report>, ServiceError> {
-        while self.heard.is_empty() {
-            let heard = match within {
-                Some(within) => self.reports.recv_timeout(within),
-                None => self.reports.recv().map_err(RecvTimeoutError::from),
-            };
-            match heard {
-                Ok(heard) => self.heard.extend(heard),
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.died()),
-            }
-        }
-        match self.heard.pop_front().transpose() {
-            Ok(report) => Ok(report),
-            Err(broken) => {
+        let next = match within {
+            Some(within) => self.reports.recv_timeout(within),
+            None => self.reports.recv().map_err(RecvTimeoutError::from),
+        };
+        match next {
+            Ok(Ok(report)) => Ok(Some(report)),
+            Ok(Err(broken)) => {
                 self.kill();
                 Err(ServiceError::Lost(format!(
                     "the decode service said what is not in its protocol, and was ended: {broken}"
                 )))
             }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.died()),
         }
     }
 
