@@ -81,6 +81,7 @@ export interface Status {
   waiting: number;
   context: number;
   budget_bytes: number;
+  pid: number | null;
   resident_bytes: number | null;
   slots: number;
   layers: number;

@@ -270,6 +270,32 @@ test("what was written survives the program's death in the middle of an answer",
   await shot(page, "interrupted");
 });
 
+/** Kills the process with the model in the middle of an answer; whether it was in the middle. */
+async function loseModel(page) {
+  await midAnswer(page);
+  const { pid } = await page.evaluate(async () => (await fetch("/app/status")).json());
+  process.kill(pid, "SIGKILL");
+  const answer = await ended(page, 0);
+  if ((await answer.locator(".problem").count()) === 0) return false;
+  assert.match(await answer.locator(".problem").innerText(), new RegExp(`process ${pid}.*signal 9.*out of memory`, "s"));
+  assert.ok((await answer.locator(".markdown").innerText()).length > 20, "what was written stays");
+  return true;
+}
+
+test("the decode service dies in the middle of an answer, and the next question starts it again", async () => {
+  const { page } = first;
+  let wasLost = false;
+  for (let i = 0; i < 8 && !wasLost; i++) wasLost = await loseModel(page);
+  assert.ok(wasLost);
+  await accessible(page, "model-lost");
+  await shot(page, "model-lost");
+  await babble(page);
+  await newChat(page);
+  await ask(page, "What is a thrush?");
+  await ended(page, 0);
+  assert.equal(await answers(page).first().locator(".problem").count(), 0);
+});
+
 test("everything can be done with the keyboard", async () => {
   const { page } = first;
   await page.evaluate(() => fetch("/app/settings", { method: "PUT", headers: { "content-type": "application/json" }, body: "{}" }));

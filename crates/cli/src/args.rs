@@ -25,7 +25,7 @@ use parse::{
     count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
 };
-pub use serve::ServeArgs;
+pub use serve::{ServeArgs, ServedArgs};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -79,6 +79,9 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// The page: conversations in a browser.
     App(Box<AppArgs>),
+    /// The model in a process of its own: what `serve` and `app` start, and speak to over its standard streams (docs/decode-service.md).
+    #[command(hide = true)]
+    DecodeService,
     /// Fetch the model, or turn a checkpoint in a local folder into one.
     Install(InstallArgs),
     /// The installed models: list, choose the default, remove.

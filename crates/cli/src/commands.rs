@@ -4,6 +4,7 @@ pub mod app;
 pub mod bench;
 pub mod chat;
 pub mod completions;
+pub mod decode_service;
 pub mod eval;
 pub mod generate;
 pub mod inspect;

@@ -52,6 +52,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Chat(args) => commands::chat::run(args, cli.quiet),
         Command::Serve(args) => commands::serve::run(args, cli.quiet),
         Command::App(args) => commands::app::run(args, cli.quiet),
+        Command::DecodeService => commands::decode_service::run(),
         Command::Install(args) => commands::install::run(args, cli.quiet),
         Command::Models(args) => commands::models::run(args),
         Command::Verify(args) => commands::verify::run(args, cli.quiet),

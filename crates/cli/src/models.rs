@@ -314,7 +314,18 @@ impl Chosen {
 
     /// Notes that this process is about to load the model.
     pub fn claim(&self, model: &Model, options: &Options, shared: bool) -> anyhow::Result<Running> {
-        running::claim(self, model, options, shared)
+        self.claim_for(std::process::id(), model, options, shared)
+    }
+
+    /// Notes that a process of this one's is about to load the model.
+    pub fn claim_for(
+        &self,
+        pid: u32,
+        model: &Model,
+        options: &Options,
+        shared: bool,
+    ) -> anyhow::Result<Running> {
+        running::claim(self, pid, (model, options), shared)
     }
 
     /// Opens the directory.

@@ -24,6 +24,9 @@ const MAX_NOTE_BYTES: u64 = 64 << 10;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Note {
     pid: u32,
+    /// The process whose memory has the model; the same one, or a decode service of it.
+    #[serde(default)]
+    holder: Option<u32>,
     /// As in `ouzel generate`, without arguments: they may be private.
     command: String,
     memory_bytes: u64,
@@ -52,15 +55,15 @@ impl Drop for Running {
     }
 }
 
-/// Notes that this process loads `model`.
+/// Notes that this process loads `model`, into the memory of the process `holder`: itself, or a decode service that ends with it.
 ///
 /// # Errors
 /// [`CliError::Busy`] if another model is loaded and `shared` does not allow it; [`StorageError::Locked`] while the model is being
 /// installed.
 pub fn claim(
     chosen: &Chosen,
-    model: &Model,
-    options: &Options,
+    holder: u32,
+    (model, options): (&Model, &Options),
     shared: bool,
 ) -> anyhow::Result<Running> {
     let budget = model.plan_budget(options)?;
@@ -68,6 +71,7 @@ pub fn claim(
     let places = chosen.places();
     let note = Note {
         pid: std::process::id(),
+        holder: Some(holder),
         command: command(),
         memory_bytes: budget.total_bytes,
         model: chosen.dir.clone(),
@@ -137,7 +141,8 @@ fn enter(places: &Places, note: &Note, shared: bool) -> anyhow::Result<Option<(D
 /// What this session takes, and what the others were promised and have not taken yet.
 fn needed(others: &[Note], own: u64) -> u64 {
     let promised = others.iter().map(|note| {
-        let taken = resident_memory_of(note.pid).unwrap_or(0);
+        let holder = note.holder.unwrap_or(note.pid);
+        let taken = resident_memory_of(holder).unwrap_or(0);
         note.memory_bytes.saturating_sub(taken)
     });
     own + promised.sum::<u64>()

@@ -61,5 +61,5 @@ pub use ouzel_tokenizer::{
 pub use prefix::PrefixStats;
 pub use score::Score;
 pub use session::Session;
-pub use stats::{SoFar, Stats, StopReason, resident_memory};
+pub use stats::{SoFar, Stats, StopReason, resident_memory, resident_memory_of};
 pub use token_sequence::{N_TOPICS, token_sequence, topic_of};

@@ -66,6 +66,11 @@ pub fn resident_memory() -> Option<u64> {
     ouzel_storage::resident_memory_of(std::process::id())
 }
 
+/// The same of another process; `None` also where there is none of this number.
+pub fn resident_memory_of(pid: u32) -> Option<u64> {
+    ouzel_storage::resident_memory_of(pid)
+}
+
 /// What one answer took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats {

@@ -3,12 +3,14 @@
 //! [`Engine`] is shared by all requests and does what needs no session: rendering, tokens, grammars. [`Loaded`] is the session; it lives
 //! on the one worker thread. `model` is the real pair, `script` the twin with which the doors are tested.
 
-use ouzel::{Cancel, TokenConstraint};
+use ouzel::Cancel;
+use ouzel_tokenizer::grammar::Demand;
 
 use crate::error::Refusal;
-use crate::experts::Experts;
-use crate::metrics::Spent;
-use crate::turn::{Outcome, Piece, Settings, Turn};
+use crate::turn::{Settings, Turn};
+
+pub use crate::turn::Step;
+pub use ouzel_service::OnLoss;
 
 /// What a server says about its model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,28 @@ pub struct Plan {
     pub experts: usize,
     /// What the bytes are for, and how many.
     pub lines: Vec<(String, u64)>,
+}
+
+/// A process that has the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its number, if there is one.
+    pub pid: Option<u32>,
+    /// What it has resident now, where the system says; 0 without a process.
+    pub resident_bytes: Option<u64>,
+    /// What it may have resident.
+    pub budget_bytes: u64,
+}
+
+impl Process {
+    /// This one.
+    pub fn own(budget_bytes: u64) -> Process {
+        Process {
+            pid: Some(std::process::id()),
+            resident_bytes: ouzel::resident_memory(),
+            budget_bytes,
+        }
+    }
 }
 
 /// What needs no session, for any thread.
@@ -62,6 +86,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The memory with which a context of so many tokens could be served, in bytes.
     fn memory_for(&self, context: usize) -> Option<u64>;
 
+    /// The process that has the model, or would have it.
+    fn process(&self) -> Process;
+
     /// Loads the weights. Called on the worker thread.
     ///
     /// # Errors
@@ -81,19 +108,16 @@ pub trait Loaded {
         cancel: &Cancel,
         emit: &mut dyn FnMut(Step),
     ) -> Result<(), Refusal>;
-}
 
-/// What happens while an answer is made.
-#[derive(Debug)]
-pub enum Step {
-    /// What it took until now; before the pieces that came of it.
-    Spent(Spent),
-    /// How the experts lie, and what became of them since this was last said; twice a second at most, and at the end.
-    Experts(Experts),
-    /// A piece of it.
-    Piece(Piece),
-    /// Its end. The engine may go on for a moment, to keep what it computed; nobody waits for that but the next turn.
-    Done(Outcome),
+    /// Whether the model is gone without having been given back, so that it must be loaded anew. One in this process never is.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// Has somebody told, once and on any thread, when it is.
+    fn on_loss(&self, tell: OnLoss) {
+        drop(tell);
+    }
 }
 
 /// A turn that the model could begin at once.
@@ -104,8 +128,8 @@ pub struct Prepared {
     pub settings: Settings,
     /// The names of the tools that the prompt offers.
     pub tool_names: Vec<String>,
-    /// What the answer must look like.
-    pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// What the answer must look like; checked, and compiled by whoever owns the model.
+    pub demand: Option<Demand>,
     /// What was changed of the request so that it could be served.
     pub warnings: Vec<String>,
 }

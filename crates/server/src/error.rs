@@ -88,6 +88,9 @@ pub enum Refusal {
     /// The model cannot be had.
     #[error("the model cannot be loaded: {0}")]
     Unavailable(String),
+    /// The model was lost while it answered.
+    #[error("{0}")]
+    Lost(String),
     /// Something that should not happen.
     #[error("{0}")]
     Internal(String),
@@ -125,7 +128,9 @@ impl Refusal {
             Refusal::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
             Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Busy(_) => StatusCode::CONFLICT,
-            Refusal::Draining | Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Draining | Refusal::Unavailable(_) | Refusal::Lost(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Refusal::TimeLimit(_) => StatusCode::GATEWAY_TIMEOUT,
             Refusal::SlowReader(_) | Refusal::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Refusal::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
@@ -152,6 +157,7 @@ impl Refusal {
             Refusal::TimeLimit(_) => "time_limit",
             Refusal::SlowReader(_) => "slow_reader",
             Refusal::Unavailable(_) => "model_unavailable",
+            Refusal::Lost(_) => "model_lost",
             Refusal::Internal(_) => "internal_error",
             Refusal::Unsupported(_) => "not_supported",
         }

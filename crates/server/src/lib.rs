@@ -19,7 +19,6 @@
 pub mod answer;
 pub mod engine;
 pub mod error;
-pub mod experts;
 pub mod log;
 pub mod model;
 pub mod script;

@@ -18,6 +18,8 @@ pub enum Record<'a> {
     },
     /// The model's memory was given back.
     Unloaded,
+    /// The process with the model is gone.
+    Lost,
     /// A request got the head of its answer.
     Request {
         /// The method.

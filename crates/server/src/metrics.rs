@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::engine::Process;
 use crate::error::Refusal;
-use crate::experts::Experts;
-use crate::turn::{Cost, End, Outcome, Usage};
+use crate::turn::{End, Experts, Outcome};
+
+pub use crate::turn::Spent;
 
 /// Counts since the start.
 #[derive(Debug, Default)]
@@ -37,15 +39,6 @@ pub struct Metrics {
     misses: AtomicU64,
     bytes_read: AtomicU64,
     peak_memory: AtomicU64,
-}
-
-/// What an answer took until now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// In tokens.
-    pub usage: Usage,
-    /// Of the machine.
-    pub cost: Cost,
 }
 
 impl Metrics {
@@ -110,14 +103,20 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub fn text(&self, waiting: usize, is_answering: bool, memory_bytes: u64) -> String {
+    pub fn text(
+        &self,
+        (waiting, is_answering): (usize, bool),
+        memory_bytes: u64,
+        process: &Process,
+    ) -> String {
         let mut page = Page(String::new());
-        self.gauges(&mut page, waiting, is_answering, memory_bytes);
+        self.gauges(&mut page, (waiting, is_answering), memory_bytes);
+        memory(&mut page, process);
         self.counters(&mut page);
         page.0
     }
 
-    fn gauges(&self, page: &mut Page, waiting: usize, is_answering: bool, memory_bytes: u64) {
+    fn gauges(&self, page: &mut Page, (waiting, is_answering): (usize, bool), memory_bytes: u64) {
         page.gauge(
             "queue_waiting",
             "Turns that wait for the model.",
@@ -151,7 +150,7 @@ impl Metrics {
         );
         page.gauge(
             "peak_memory_bytes",
-            "The most that the process ever had resident.",
+            "The most that the process with the model ever had resident.",
             self.peak_memory.load(Ordering::Relaxed) as f64,
         );
     }
@@ -210,6 +209,22 @@ impl Metrics {
         page.family("read_bytes_total", "Bytes of experts read.", "counter");
         page.sample("read_bytes_total", "", read(&self.bytes_read));
     }
+}
+
+/// What the process with the model takes; beside a decode service there is the server's own process.
+fn memory(page: &mut Page, process: &Process) {
+    if let Some(bytes) = process.resident_bytes {
+        page.gauge(
+            "process_memory_bytes",
+            "What the process with the model has resident now; 0 while there is none.",
+            bytes as f64,
+        );
+    }
+    page.gauge(
+        "process_budget_bytes",
+        "What the process with the model may have resident.",
+        process.budget_bytes as f64,
+    );
 }
 
 struct Page(String);

@@ -1,24 +1,23 @@
 //! The real engine: a thin adapter between the seam and [`ouzel`].
 //!
-//! Rendering, tokens and grammars need the model's files only and run on any thread; the session lives on the worker's.
+//! Rendering, tokens and the check of what is demanded need the model's files only and run on any thread. The loaded model belongs to the worker's
+//! thread: it is in this process, or in a decode service that the worker's thread starts, asks and ends.
 
 mod grammar;
 
 use std::any::Any;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ouzel::{
-    Cancel, EngineError, Error, Event, GenerateOptions, Model, Options, Prompt, Session, SoFar,
-    Stats, StopReason,
-};
+use ouzel::{Cancel, EngineError, Error, Model, Options, Prompt};
+use ouzel_service::protocol::Load;
+use ouzel_service::turn::Generate;
+use ouzel_service::{LoadedModel, OnLoss, Program, Service, ServiceError};
 use ouzel_tokenizer::Warning;
 
-use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Step};
+use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Process, Step};
 use crate::error::Refusal;
-use crate::experts::Experts;
-use crate::metrics::Spent;
 use crate::model::grammar::Demanded;
-use crate::turn::{Ask, Cost, Demand, End, Outcome, Piece, TokenLogprob, Turn, Usage};
+use crate::turn::{Ask, Demand, Turn};
 
 pub use crate::model::grammar::Grammar;
 
@@ -26,13 +25,15 @@ pub use crate::model::grammar::Grammar;
 const CONNECTION_BYTES: u64 = 16 << 20;
 /// What a server takes beside a model and its grammars, in bytes: connections, and the page's conversations.
 pub const SERVER_BYTES: u64 = CONNECTION_BYTES + ouzel_chats::MEMORY_BYTES;
-/// How the experts lie is told this often.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What this process takes beside that where the model is in another one, in bytes.
+pub const OWN_PROCESS_BYTES: u64 = 12 << 20;
+/// The line of the engine's plan that has them.
+const OTHER_USES: &str = "other uses of the program";
 /// Slots of each layer below which a model reads more than it computes.
 pub const MIN_SLOTS_A_LAYER: u32 = 8;
 
-/// Takes what a process needs before it loads a model; dropped when the model is given back.
-pub type Claim = Box<dyn Fn() -> Result<Box<dyn Any>, String> + Send + Sync>;
+/// Takes what is needed before the process of this number loads a model; dropped when the model is given back.
+pub type Claim = Box<dyn Fn(u32) -> Result<Box<dyn Any>, String> + Send + Sync>;
 
 /// A model directory, opened, and how it is loaded.
 pub struct ModelEngine {
@@ -41,6 +42,10 @@ pub struct ModelEngine {
     claim: Claim,
     facts: Facts,
     grammar: Grammar,
+    /// What is started for the model; without it the model is in this process.
+    program: Option<Program>,
+    /// The process with the model, where that is not this one.
+    pid: Pid,
 }
 
 impl ModelEngine {
@@ -79,7 +84,23 @@ impl ModelEngine {
             claim,
             facts,
             grammar,
+            program: None,
+            pid: Pid::default(),
         })
+    }
+
+    /// Has this program own the model. The options' other bytes are to hold [`OWN_PROCESS_BYTES`], of which the plan then says what they are.
+    pub fn in_service(mut self, program: Program) -> ModelEngine {
+        let others = self.options.other_bytes.saturating_sub(OWN_PROCESS_BYTES);
+        let lines = &mut self.facts.plan.lines;
+        let other_uses = |(what, _): &&mut (String, u64)| what == OTHER_USES;
+        if let Some((_, bytes)) = lines.iter_mut().find(other_uses) {
+            *bytes = others;
+            let own = "the server's own process".to_owned();
+            lines.push((own, OWN_PROCESS_BYTES));
+        }
+        self.program = Some(program);
+        self
     }
 }
 
@@ -108,7 +129,7 @@ impl Engine for ModelEngine {
                 (Prompt { text, ids }, Vec::new())
             }
         };
-        let constraint = match &turn.demand {
+        let demand = match &turn.demand {
             None => None,
             Some(demand) => {
                 let demanded = Demanded {
@@ -117,8 +138,7 @@ impl Engine for ModelEngine {
                     parallel: turn.settings.parallel_calls,
                     fields: turn.fields,
                 };
-                let tokenizer = self.model.tokenizer().map_err(internal)?;
-                Some(self.grammar.constraint(tokenizer, &demanded, &prompt.ids)?)
+                Some(self.grammar.checked(&demanded)?)
             }
         };
         // Where every call has its marks, text that looks like one without them is text.
@@ -128,7 +148,7 @@ impl Engine for ModelEngine {
             ids: prompt.ids,
             tool_names: tool_names.filter(|_| !is_marked).collect(),
             settings: turn.settings,
-            constraint,
+            demand,
             warnings: warnings.iter().map(Warning::to_string).collect(),
         })
     }
@@ -170,147 +190,146 @@ impl Engine for ModelEngine {
         Some(smallest + slots as u64 * self.model.manifest().expert_stride)
     }
 
+    fn process(&self) -> Process {
+        let total = self.facts.memory_bytes;
+        if self.program.is_none() {
+            return Process::own(total);
+        }
+        let pid = *lock(&self.pid);
+        Process {
+            pid,
+            resident_bytes: match pid {
+                Some(pid) => ouzel::resident_memory_of(pid),
+                None => Some(0),
+            },
+            budget_bytes: total.saturating_sub(SERVER_BYTES + OWN_PROCESS_BYTES),
+        }
+    }
+
     fn load(&self) -> Result<Box<dyn Loaded>, Refusal> {
-        let claim = (self.claim)().map_err(Refusal::Unavailable)?;
-        let session = self.model.session(&self.options);
-        let session = session.map_err(|error| Refusal::Unavailable(error.to_string()))?;
-        Ok(Box::new(LoadedModel {
-            seen: session.engine().unseen(),
-            session,
+        match &self.program {
+            None => self.load_here(),
+            Some(program) => self.load_in_service(program),
+        }
+    }
+}
+
+impl ModelEngine {
+    fn load_here(&self) -> Result<Box<dyn Loaded>, Refusal> {
+        let claim = (self.claim)(std::process::id()).map_err(Refusal::Unavailable)?;
+        let model = LoadedModel::load(&self.model, &self.options);
+        Ok(Box::new(InProcess {
+            model: model.map_err(|error| Refusal::Unavailable(error.to_string()))?,
+            _claim: claim,
+        }))
+    }
+
+    fn load_in_service(&self, program: &Program) -> Result<Box<dyn Loaded>, Refusal> {
+        let unavailable = |error: ServiceError| Refusal::Unavailable(error.to_string());
+        let mut service = program.start().map_err(unavailable)?;
+        let shown = Shown::new(&self.pid, service.pid());
+        let claim = (self.claim)(service.pid()).map_err(Refusal::Unavailable)?;
+        let (dir, options) = (self.model.dir().to_owned(), self.options.clone());
+        let has = service.load(Load::new(dir, options)).map_err(unavailable)?;
+        let wanted = (self.facts.context, self.facts.memory_bytes);
+        if has != wanted {
+            return Err(Refusal::Unavailable(format!(
+                "the decode service has {has:?} tokens and bytes, and {wanted:?} were planned"
+            )));
+        }
+        Ok(Box::new(InService {
+            service,
+            n_turns: 0,
+            _shown: shown,
             _claim: claim,
         }))
     }
 }
 
-struct LoadedModel {
-    session: Session,
-    /// Room for a look at the experts.
-    seen: ouzel::Experts,
+/// The number of the process with the model, while there is one.
+type Pid = Arc<Mutex<Option<u32>>>;
+
+fn lock(pid: &Pid) -> MutexGuard<'_, Option<u32>> {
+    // Nothing panics while the lock is held.
+    pid.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it lives, a number is shown.
+struct Shown(Pid);
+
+impl Shown {
+    fn new(shown: &Pid, pid: u32) -> Shown {
+        *lock(shown) = Some(pid);
+        Shown(shown.clone())
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        *lock(&self.0) = None;
+    }
+}
+
+/// A model in this process.
+struct InProcess {
+    model: LoadedModel,
     /// Given back after the session's memory.
     _claim: Box<dyn Any>,
 }
 
-impl Loaded for LoadedModel {
+impl Loaded for InProcess {
     fn answer(
         &mut self,
         prepared: Prepared,
         cancel: &Cancel,
         emit: &mut dyn FnMut(Step),
     ) -> Result<(), Refusal> {
-        let settings = prepared.settings;
-        let left = self.session.capacity().saturating_sub(prepared.ids.len());
-        let options = GenerateOptions {
-            max_new: settings
-                .max_new
-                .unwrap_or(u32::MAX)
-                .min(u32::try_from(left).unwrap_or(u32::MAX)),
-            sampler: settings.sampler,
-            stop: settings.stop,
-            logit_bias: settings.logit_bias,
-            logprobs: settings.logprobs,
-            runs_tools: true,
-            tool_names: prepared.tool_names,
-            ..GenerateOptions::default()
-        };
-        let model = self.session.model().clone();
-        let text_of = |id: u32| {
-            model
-                .tokenizer()
-                .map(|t| t.decode(&[id], false))
-                .unwrap_or_default()
-        };
-        let generation =
-            self.session
-                .generate_with(prepared.ids, &options, prepared.constraint, cancel);
-        let mut has_all_calls = false;
-        let mut looked = Instant::now();
-        // The loop goes on after the end: what was computed is kept then.
-        let mut generation = generation.map_err(internal)?;
-        while let Some(event) = generation.next() {
-            emit(Step::Spent(spent(&generation.so_far())));
-            if looked.elapsed() >= LOOK_EVERY || matches!(event, Ok(Event::Done(_))) {
-                looked = Instant::now();
-                generation.look(&mut self.seen);
-                emit(Step::Experts(Experts::from(&self.seen)));
-            }
-            let piece = match event.map_err(internal)? {
-                Event::Prompt { done, total } => Piece::Prompt { done, total },
-                Event::Token { id, logprob, top } => Piece::Token(TokenLogprob {
-                    token: text_of(id),
-                    logprob,
-                    top: top
-                        .into_iter()
-                        .map(|(id, logprob)| (text_of(id), logprob))
-                        .collect(),
-                }),
-                Event::Thinking(text) => Piece::Thinking(text),
-                Event::Answer(text) => Piece::Text(text),
-                Event::ToolCall { .. } if has_all_calls => continue,
-                Event::ToolCall { name, arguments } => {
-                    if !settings.parallel_calls {
-                        // One is all that was asked for; the generation ends at its next step.
-                        has_all_calls = true;
-                        cancel.cancel();
-                    }
-                    Piece::Call { name, arguments }
-                }
-                Event::Done(stats) => {
-                    emit(Step::Done(outcome_of(stats, has_all_calls)));
-                    continue;
-                }
-            };
-            emit(Step::Piece(piece));
-        }
-        Ok(())
+        let answered = self.model.answer(generate(prepared, 0), cancel, emit);
+        answered.map_err(Refusal::Internal)
     }
 }
 
-fn spent(so_far: &SoFar) -> Spent {
-    Spent {
-        usage: Usage {
-            prompt: so_far.prompt_tokens,
-            cached: so_far.reused_tokens,
-            new: so_far.new_tokens,
-            reasoning: so_far.reasoning_tokens,
-        },
-        cost: Cost {
-            prefill: so_far.prefill_time,
-            decode: so_far.decode_time,
-            hits: so_far.hits,
-            misses: so_far.misses,
-            bytes_read: so_far.bytes_read,
-            // It is asked of the system, which is too much for each token.
-            peak_memory: None,
-        },
+/// A model in a process of its own.
+struct InService {
+    service: Service,
+    n_turns: u64,
+    _shown: Shown,
+    /// Given back when the process has ended.
+    _claim: Box<dyn Any>,
+}
+
+impl Loaded for InService {
+    fn answer(
+        &mut self,
+        prepared: Prepared,
+        cancel: &Cancel,
+        emit: &mut dyn FnMut(Step),
+    ) -> Result<(), Refusal> {
+        self.n_turns += 1;
+        let asked = generate(prepared, self.n_turns);
+        let answered = self.service.answer(asked, cancel, emit);
+        answered.map_err(|error| match error {
+            ServiceError::Failed(message) => Refusal::Internal(message),
+            ServiceError::Start(_) | ServiceError::Lost(_) => Refusal::Lost(error.to_string()),
+        })
+    }
+
+    fn is_lost(&self) -> bool {
+        self.service.is_lost()
+    }
+
+    fn on_loss(&self, tell: OnLoss) {
+        self.service.on_loss(tell);
     }
 }
 
-fn outcome_of(stats: Stats, has_all_calls: bool) -> Outcome {
-    let end = match stats.stop {
-        StopReason::Cancelled if has_all_calls => End::Stop,
-        StopReason::Cancelled => End::Cancelled,
-        StopReason::StopText(text) => End::StopText(text),
-        // A grammar that leads nowhere cuts an answer off as a limit does.
-        StopReason::MaxNew | StopReason::NothingAllowed => End::Length,
-        StopReason::ContextFull => End::ContextFull,
-        StopReason::StopId(_) | StopReason::ToolCall => End::Stop,
-    };
-    Outcome {
-        end,
-        usage: Usage {
-            prompt: stats.prompt_tokens,
-            cached: stats.reused_tokens,
-            new: stats.new_tokens,
-            reasoning: stats.reasoning_tokens,
-        },
-        cost: Cost {
-            prefill: stats.prefill_time,
-            decode: stats.decode_time,
-            hits: stats.hits,
-            misses: stats.misses,
-            bytes_read: stats.bytes_read,
-            peak_memory: stats.peak_memory,
-        },
+fn generate(prepared: Prepared, turn: u64) -> Generate {
+    Generate {
+        turn,
+        ids: prepared.ids,
+        settings: prepared.settings,
+        tool_names: prepared.tool_names,
+        demand: prepared.demand,
     }
 }
 

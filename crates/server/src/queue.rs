@@ -46,6 +46,8 @@ struct State {
     running: Option<Running>,
     orders: VecDeque<Order>,
     is_open: bool,
+    /// Whether the worker has something to look at.
+    is_woken: bool,
     next_id: u64,
     /// How long an answer takes, lately.
     mean_turn: Duration,
@@ -88,6 +90,8 @@ pub enum Next {
     Order(Order),
     /// Gives the model's memory back.
     Idle,
+    /// Looks whether the model is still there.
+    Wake,
     /// Ends.
     End,
 }
@@ -101,6 +105,7 @@ impl Queue {
                 running: None,
                 orders: VecDeque::new(),
                 is_open: true,
+                is_woken: false,
                 next_id: 1,
                 mean_turn: FIRST_GUESS,
             }),
@@ -186,6 +191,12 @@ impl Queue {
         Ok(receiver)
     }
 
+    /// Has the worker look whether the model is still there.
+    pub fn wake(&self) {
+        self.lock().is_woken = true;
+        self.ready.notify_all();
+    }
+
     /// Lets nobody in any more; those who are in are answered.
     pub fn close(&self) {
         self.lock().is_open = false;
@@ -225,6 +236,9 @@ impl Queue {
         let idle = self.options.idle_unload.filter(|_| is_loaded);
         let until = idle.map(|idle| Instant::now() + idle);
         loop {
+            if std::mem::take(&mut state.is_woken) {
+                return Next::Wake;
+            }
             if let Some(order) = state.orders.pop_front() {
                 return Next::Order(order);
             }

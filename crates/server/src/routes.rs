@@ -137,10 +137,9 @@ async fn health(State(app): Shared) -> Response {
 }
 
 async fn metrics(State(app): Shared) -> Response {
-    let (waiting, is_answering) = app.queue.load();
-    let text = app
-        .metrics
-        .text(waiting, is_answering, app.engine.facts().memory_bytes);
+    let memory_bytes = app.engine.facts().memory_bytes;
+    let process = app.engine.process();
+    let text = app.metrics.text(app.queue.load(), memory_bytes, &process);
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

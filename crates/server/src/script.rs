@@ -10,6 +10,7 @@
 //! wait MS           time passes, in steps of a millisecond, unless cancelled
 //! prefill N MS      the prompt takes N steps of so many milliseconds
 //! fail TEXT         an error
+//! lose              the model is gone
 //! panic             a mistake of the programmer
 //! ```
 //!
@@ -24,13 +25,15 @@ use ouzel::Cancel;
 use ouzel_tokenizer::{ChatMessage, Conversation, ToolContent};
 use serde_json::Value;
 
-use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Step};
+use crate::engine::{Engine, Facts, Loaded, Plan, Prepared, Process, Step};
 use crate::error::Refusal;
-use crate::experts::{Experts, LayerExperts};
 use crate::turn::{Ask, Cost, End, Outcome, Piece, Settings, TokenLogprob, Turn, Usage};
+use ouzel_service::{Experts, LayerExperts};
 
 /// What the script stands for a control token.
 const END_OF_ANSWER: char = '\n';
+/// What it says that it takes.
+const MEMORY_BYTES: u64 = 1 << 20;
 
 /// The engine; clones share their counts.
 #[derive(Clone, Debug)]
@@ -81,7 +84,7 @@ impl Engine for Script {
         Facts {
             context: self.context,
             vocabulary: 256,
-            memory_bytes: 1 << 20,
+            memory_bytes: MEMORY_BYTES,
             plan: Plan::default(),
         }
     }
@@ -96,7 +99,7 @@ impl Engine for Script {
             ids,
             settings: turn.settings,
             tool_names: Vec::new(),
-            constraint: None,
+            demand: None,
             warnings: Vec::new(),
         })
     }
@@ -115,9 +118,16 @@ impl Engine for Script {
         Some(context as u64 * 1024)
     }
 
+    fn process(&self) -> Process {
+        Process::own(MEMORY_BYTES)
+    }
+
     fn load(&self) -> Result<Box<dyn Loaded>, Refusal> {
         self.counts.loads.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Session(self.counts.clone())))
+        Ok(Box::new(Session {
+            counts: self.counts.clone(),
+            is_lost: false,
+        }))
     }
 }
 
@@ -170,11 +180,14 @@ fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
 
-struct Session(Arc<Counts>);
+struct Session {
+    counts: Arc<Counts>,
+    is_lost: bool,
+}
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.0.unloads.fetch_add(1, Ordering::SeqCst);
+        self.counts.unloads.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -198,18 +211,21 @@ impl Loaded for Session {
             reasoning: 0,
             prefill: (1, 0),
         };
-        let end = reading.run(&commands)?;
+        let end = reading.run(&commands);
+        let (new, reasoning) = (reading.new, reading.reasoning);
+        self.is_lost = matches!(end, Err(Refusal::Lost(_)));
+        let end = end?;
         let count = if end == End::Cancelled {
-            &self.0.cancelled
+            &self.counts.cancelled
         } else {
-            &self.0.finished
+            &self.counts.finished
         };
         count.fetch_add(1, Ordering::SeqCst);
         let usage = Usage {
             prompt: prepared.ids.len(),
             cached: 0,
-            new: reading.new,
-            reasoning: reading.reasoning,
+            new,
+            reasoning,
         };
         // Two layers of three experts, as if each word had chosen one that was there and one that was not.
         let layer = |marks: &str| LayerExperts {
@@ -227,6 +243,10 @@ impl Loaded for Session {
             cost: Cost::default(),
         }));
         Ok(())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost
     }
 }
 
@@ -288,6 +308,7 @@ impl Reading<'_> {
                 .then_some(End::Cancelled)),
             "prefill" => Ok(None),
             "fail" => Err(Refusal::Internal(rest.to_owned())),
+            "lose" => Err(Refusal::Lost("the script says so".to_owned())),
             "panic" => panic!("the script says so"),
             _ => Ok(self.say(line.trim_end_matches(END_OF_ANSWER), false)),
         }

@@ -1,8 +1,8 @@
 //! The one thread that owns the model.
 //!
 //! It takes turns from the queue one at a time, loads the model when there is one and none is loaded, and gives its memory back when
-//! there was none for long enough. An engine that panics loses its session and nothing else: the turn is refused, and the next
-//! one loads anew.
+//! there was none for long enough. An engine that panics, or whose process dies, loses its session and nothing else: the turn is refused,
+//! and the next one loads anew.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -64,6 +64,7 @@ impl Worker {
                     // Whoever asked may be gone.
                     let _ = order.reply.send(result);
                 }
+                Next::Wake => self.forget_lost(&mut loaded),
                 Next::Idle => self.unload(&mut loaded),
                 Next::End => return self.unload(&mut loaded),
             }
@@ -71,11 +72,15 @@ impl Worker {
     }
 
     fn load(&self, loaded: &mut Option<Box<dyn Loaded>>) -> Result<(), Refusal> {
+        self.forget_lost(loaded);
         if loaded.is_some() {
             return Ok(());
         }
         let since = Instant::now();
-        *loaded = Some(self.engine.load()?);
+        let model = self.engine.load()?;
+        let queue = self.queue.clone();
+        model.on_loss(Box::new(move || queue.wake()));
+        *loaded = Some(model);
         self.metrics.is_loaded.store(true, Ordering::Relaxed);
         self.log.record(&Record::Loaded {
             took: since.elapsed(),
@@ -88,6 +93,15 @@ impl Worker {
             self.metrics.is_loaded.store(false, Ordering::Relaxed);
             self.metrics.set_experts(None);
             self.log.record(&Record::Unloaded);
+        }
+    }
+
+    /// Lets go of a model that is gone.
+    fn forget_lost(&self, loaded: &mut Option<Box<dyn Loaded>>) {
+        if loaded.take_if(|model| model.is_lost()).is_some() {
+            self.metrics.is_loaded.store(false, Ordering::Relaxed);
+            self.metrics.set_experts(None);
+            self.log.record(&Record::Lost);
         }
     }
 
@@ -110,6 +124,8 @@ impl Worker {
                     .to_owned(),
             ))
         });
+        // Whoever reads the end sees that the model is gone.
+        self.forget_lost(loaded);
         let no_end = || Refusal::Internal("the answer has no end".to_owned());
         // Says nothing where the end was said.
         telling.end(Err(result.err().unwrap_or_else(no_end)));

@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 
 pub use constraint::Constraint;
 use constraint::Mode;
-use vocabulary::Vocabulary;
+use vocabulary::{Ids, Vocabulary};
 
 /// States of a grammar's lexer. llguidance's own limit is 250,000, at 1 to 2 kB each; schemas of real tools need some hundreds.
 const MAX_LEXER_STATES: usize = 8_192;
@@ -122,42 +122,8 @@ impl Grammars {
         demand: &Demand,
     ) -> Result<Constraint, GrammarError> {
         let ids = self.vocabulary.ids();
-        let (grammar, mode) = match demand {
-            Demand::JsonObject => (json_grammar(json!({"type": "object"}))?, Mode::Whole),
-            Demand::JsonSchema(schema) => {
-                keywords::check(schema)?;
-                (json_grammar(schema.clone())?, Mode::Whole)
-            }
-            Demand::JsonOrTools {
-                schema,
-                tools,
-                parallel,
-            } => {
-                keywords::check(schema)?;
-                let text = json_options(schema.clone())?;
-                let tools = callable(tools, None)?;
-                let lark = calls::grammar(&tools, ids, *parallel, Some(&text))?;
-                (TopLevelGrammar::from_lark(lark), Mode::Calls)
-            }
-            Demand::Tools {
-                tools,
-                at_least_one,
-                only,
-                parallel,
-            } => {
-                let tools = callable(tools, only.as_deref())?;
-                if !at_least_one && !tools.iter().any(|tool| tool.strict) {
-                    return Ok(Constraint::none(ids));
-                }
-                let several = *at_least_one && *parallel;
-                let lark = calls::grammar(&tools, ids, several, None)?;
-                let mode = if *at_least_one {
-                    Mode::Calls
-                } else {
-                    Mode::FreeWithCalls
-                };
-                (TopLevelGrammar::from_lark(lark), mode)
-            }
+        let Some((grammar, mode)) = grammar(demand, ids)? else {
+            return Ok(Constraint::none(ids));
         };
         let matcher = self.matcher(tokenizer, grammar)?;
         Ok(Constraint::new(ids, mode, matcher))
@@ -173,14 +139,100 @@ impl Grammars {
             factory(&env)
         };
         let factory = self.factory.get_or_init(build);
-        let factory = factory
-            .as_ref()
-            .map_err(|error| GrammarError::Vocabulary(error.clone()))?;
-        let matcher = Matcher::new(factory.create_parser(grammar));
-        match matcher.get_error() {
-            Some(error) => Err(GrammarError::Schema(first_line(&error))),
-            None => Ok(matcher),
+        let factory = factory.as_ref();
+        parse(
+            factory.map_err(|error| GrammarError::Vocabulary(error.clone()))?,
+            grammar,
+        )
+    }
+}
+
+/// Says whether a demand can be met, without a model's trie: it compiles the same grammar for a vocabulary of single bytes and the marks of
+/// calls, which takes kilobytes. What may be wrong with a demand is wrong with its grammar, whatever the tokens are.
+pub struct Checker {
+    factory: Result<ParserFactory, String>,
+}
+
+impl Default for Checker {
+    fn default() -> Checker {
+        Checker::new()
+    }
+}
+
+impl Checker {
+    /// For demands of any model.
+    pub fn new() -> Checker {
+        Checker {
+            factory: factory(&vocabulary::bytes_alone()),
         }
+    }
+
+    /// Whether [`Grammars::compile`] would take this demand.
+    ///
+    /// # Errors
+    /// The same as there, but for what is wrong with a model's vocabulary.
+    pub fn check(&self, demand: &Demand) -> Result<(), GrammarError> {
+        let Some((grammar, _)) = grammar(demand, vocabulary::BYTES_ALONE)? else {
+            return Ok(());
+        };
+        let factory = self.factory.as_ref();
+        let factory = factory.map_err(|error| GrammarError::Vocabulary(error.clone()))?;
+        parse(factory, grammar).map(drop)
+    }
+}
+
+impl fmt::Debug for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checker").finish_non_exhaustive()
+    }
+}
+
+/// The grammar of a demand, or nothing where everything is allowed.
+fn grammar(demand: &Demand, ids: Ids) -> Result<Option<(TopLevelGrammar, Mode)>, GrammarError> {
+    Ok(Some(match demand {
+        Demand::JsonObject => (json_grammar(json!({"type": "object"}))?, Mode::Whole),
+        Demand::JsonSchema(schema) => {
+            keywords::check(schema)?;
+            (json_grammar(schema.clone())?, Mode::Whole)
+        }
+        Demand::JsonOrTools {
+            schema,
+            tools,
+            parallel,
+        } => {
+            keywords::check(schema)?;
+            let text = json_options(schema.clone())?;
+            let tools = callable(tools, None)?;
+            let lark = calls::grammar(&tools, ids, *parallel, Some(&text))?;
+            (TopLevelGrammar::from_lark(lark), Mode::Calls)
+        }
+        Demand::Tools {
+            tools,
+            at_least_one,
+            only,
+            parallel,
+        } => {
+            let tools = callable(tools, only.as_deref())?;
+            if !at_least_one && !tools.iter().any(|tool| tool.strict) {
+                return Ok(None);
+            }
+            let several = *at_least_one && *parallel;
+            let lark = calls::grammar(&tools, ids, several, None)?;
+            let mode = if *at_least_one {
+                Mode::Calls
+            } else {
+                Mode::FreeWithCalls
+            };
+            (TopLevelGrammar::from_lark(lark), mode)
+        }
+    }))
+}
+
+fn parse(factory: &ParserFactory, grammar: TopLevelGrammar) -> Result<Matcher, GrammarError> {
+    let matcher = Matcher::new(factory.create_parser(grammar));
+    match matcher.get_error() {
+        Some(error) => Err(GrammarError::Schema(first_line(&error))),
+        None => Ok(matcher),
     }
 }
 

@@ -60,7 +60,8 @@ cargo xtask COMMAND
   prefix-speed MODEL.gturbo FOLDER [--tokens 20000] [--memory BYTES]
                  bringing a kept prefix back from the disk against what the disk gives; needs 2 GB
   serve-speed [ROUNDS]
-                 how soon a turn ends whose client is gone, and what kept conversations save, with the bundled model (Linux, macOS)
+                 how soon a turn ends whose client is gone, what kept conversations save, and what the decode service
+                 costs, with the bundled model (Linux, macOS)
   synth --preset NAME --skew trace|hard --seed S [--tokenizer DIR] [--gguf OUT.gguf --gguf-vocab FILE] [OUT.gturbo]
                  a model of random weights to measure on; NAME is gemma4-26b-a4b (14.3 GB), scaled (0.4 GB),
                  scaled-text (0.5 GB, with the real vocabulary) or tiny;

@@ -26,12 +26,17 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ouzel-chats", &[]),
-    ("ouzel-server", &["ouzel", "ouzel-chats", "ouzel-tokenizer"]),
+    ("ouzel-service", &["ouzel", "ouzel-tokenizer"]),
+    (
+        "ouzel-server",
+        &["ouzel", "ouzel-chats", "ouzel-service", "ouzel-tokenizer"],
+    ),
     (
         "ouzel-cli",
         &[
             "ouzel",
             "ouzel-server",
+            "ouzel-service",
             "ouzel-chats",
             "ouzel-engine",
             "ouzel-install",

@@ -1,8 +1,10 @@
-//! `cargo xtask serve-speed`: how soon a turn ends whose client is gone, and what kept conversations save.
+//! `cargo xtask serve-speed`: how soon a turn ends whose client is gone, what kept conversations save, and what the decode service costs.
 //!
 //! `ouzel serve` as it is shipped, with the bundled model, over HTTP. A client goes away while its turn waits, while its prompt is read and
 //! while its answer is written; what is timed is how long the server then still has the turn, seen from outside, so a request for the
 //! metrics is part of it. Warm answers are held against those of a server without any past: they must be the same to the byte.
+
+mod homes;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -45,7 +47,8 @@ pub fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(&place.work)?;
     let result = place
         .cancellations(n_rounds)
-        .and_then(|()| place.warm_and_cold(n_rounds));
+        .and_then(|()| place.warm_and_cold(n_rounds))
+        .and_then(|()| homes::compare(&place, n_rounds));
     fs::remove_dir_all(&place.work).context("removing what was kept")?;
     result.map(|()| ExitCode::SUCCESS)
 }

@@ -109,6 +109,18 @@ impl Served {
         )
     }
 
+    /// What the server's process has of memory that belongs to no file, as Linux counts it.
+    pub fn anonymous_bytes(&self) -> anyhow::Result<u64> {
+        let file = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(&file).context(file)?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let kib: u64 = kib.context("no RssAnon")?.trim().parse()?;
+        Ok(kib << 10)
+    }
+
     /// A number of its metrics.
     pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let page = self.get("/metrics")?;

@@ -75,6 +75,7 @@ const WALLS: &[(&str, &[&str])] = &[
         "chats",
         &[PRINT, DEBUG, ENVIRONMENT, FILES, NETWORK, THREADS],
     ),
+    ("service", &[PRINT, DEBUG, ENVIRONMENT, FILES, NETWORK]),
     ("server", &[PRINT, DEBUG, ENVIRONMENT, FILES]),
     ("oracle", &[PRINT, DEBUG, ENVIRONMENT, NETWORK, THREADS]),
     ("cli", &[DEBUG, NETWORK]),

@@ -90,6 +90,10 @@ pub struct ServedArgs {
     #[arg(long, value_name = "P", default_value = "fast")]
     pub precision: Precision,
 
+    /// Keep the model in this process instead of a decode service that is started for it: what ends the one then ends both.
+    #[arg(long)]
+    pub in_process: bool,
+
     #[command(flatten)]
     pub session: SessionArgs,
 }

@@ -8,13 +8,16 @@ use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
 use ouzel_chats::Chats;
 use ouzel_server::engine::Engine;
 use ouzel_server::log::{Log, Record, Silent};
-use ouzel_server::model::{Grammar, MIN_SLOTS_A_LAYER, ModelEngine, SERVER_BYTES};
+use ouzel_server::model::{
+    Grammar, MIN_SLOTS_A_LAYER, ModelEngine, OWN_PROCESS_BYTES, SERVER_BYTES,
+};
 use ouzel_server::turn::Usage;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{Page, ServerOptions, Stop, serve};
 use ouzel_storage::{ShowPath, create_private_file};
 
-use crate::args::ServeArgs;
+use super::decode_service;
+use crate::args::{ServeArgs, ServedArgs};
 use crate::conversations::{self, Held};
 use crate::exit::CliError;
 use crate::interrupt::Stoppable;
@@ -76,7 +79,7 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
     let model = chosen.open(&options)?;
     options.prefixes = Some(prefixes(args, &chosen));
     let grammar = Grammar::new(model.tokenizer()?);
-    options.other_bytes = SERVER_BYTES + grammar.bytes() as u64;
+    options.other_bytes = other_bytes(&args.served, &grammar);
     args.served.session.settle(&model, &mut options)?;
     if options.max_context.is_none() {
         options.max_context = largest_context(&model, &options)?;
@@ -98,12 +101,7 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
     let page = shown.as_ref().map(|(page, _)| page.clone());
     let server = server_options(args, &chosen, page.clone());
     let (names, is_public) = (server.names.join(", "), !server.is_local_only());
-    let engine: Arc<dyn Engine> = Arc::new(engine(
-        chosen,
-        (model, grammar),
-        options,
-        args.served.session.shared,
-    )?);
+    let engine = engine(chosen, (model, grammar), options, &args.served)?;
     let log: Arc<dyn Log> = if quiet {
         Arc::new(Silent)
     } else {
@@ -185,18 +183,35 @@ fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
     ))
 }
 
+/// What the server takes beside the model, in bytes.
+fn other_bytes(served: &ServedArgs, grammar: &Grammar) -> u64 {
+    let own_process = if served.in_process {
+        0
+    } else {
+        OWN_PROCESS_BYTES
+    };
+    SERVER_BYTES + own_process + grammar.bytes() as u64
+}
+
+/// The engine of a model that was chosen: in a decode service, unless this process shall have it.
 fn engine(
     chosen: Chosen,
     (model, grammar): (Model, Grammar),
     options: Options,
-    shared: bool,
-) -> anyhow::Result<ModelEngine> {
+    served: &ServedArgs,
+) -> anyhow::Result<Arc<dyn Engine>> {
     let (claimed, planned) = (model.clone(), options.clone());
-    let claim = move || match chosen.claim(&claimed, &planned, shared) {
+    let shared = served.session.shared;
+    let claim = move |pid| match chosen.claim_for(pid, &claimed, &planned, shared) {
         Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
         Err(error) => Err(format!("{error:#}")),
     };
-    Ok(ModelEngine::new(model, grammar, options, Box::new(claim))?)
+    let engine = ModelEngine::new(model, grammar, options, Box::new(claim))?;
+    Ok(Arc::new(if served.in_process {
+        engine
+    } else {
+        engine.in_service(decode_service::program()?)
+    }))
 }
 
 fn server_options(args: &ServeArgs, chosen: &Chosen, page: Option<Arc<Page>>) -> ServerOptions {
@@ -248,6 +263,9 @@ fn line(record: &Record<'_>) -> Option<String> {
             "the model is loaded, after {:.1} s",
             took.as_secs_f64()
         )),
+        Record::Lost => {
+            Some("the decode service is gone; the next request starts it again".to_owned())
+        }
         Record::Unloaded => Some("the model's memory is given back".to_owned()),
         Record::Draining => Some(
             "taking no more requests; what was begun is answered, a second signal cuts it off"

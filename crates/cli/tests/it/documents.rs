@@ -4,7 +4,7 @@ use std::fs;
 
 use ouzel_engine::Options;
 use ouzel_engine::floor::{Rates, WeightBytes, forecast, gemma4_26b_a4b};
-use ouzel_server::model::{MIN_SLOTS_A_LAYER, SERVER_BYTES};
+use ouzel_server::model::{MIN_SLOTS_A_LAYER, OWN_PROCESS_BYTES, SERVER_BYTES};
 
 use crate::tool::repository;
 
@@ -37,7 +37,7 @@ fn least_mib(context: u32) -> u64 {
             threads: Some(N_THREADS),
             reserved_bytes: TEXT_BYTES,
             program_bytes: Some(PROGRAM_BYTES),
-            other_bytes: SERVER_BYTES + GRAMMAR_BYTES,
+            other_bytes: SERVER_BYTES + OWN_PROCESS_BYTES + GRAMMAR_BYTES,
             kept_bytes: Some(PREFIX_BYTES),
             ..Options::default()
         };

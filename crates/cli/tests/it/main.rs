@@ -15,5 +15,6 @@ mod network;
 mod places;
 mod running;
 mod serve;
+mod service;
 mod tokens;
 mod tool;

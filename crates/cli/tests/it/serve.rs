@@ -2,22 +2,26 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
 use crate::tool::{Run, User, repository};
 
 /// The program, until it is dropped.
-struct Serving {
-    child: Child,
+pub struct Serving {
+    pub child: Child,
     address: String,
     stderr: BufReader<std::process::ChildStderr>,
 }
 
 impl Serving {
-    fn new(flags: &[&str]) -> Serving {
-        let mut command = User::with_demo().command();
+    pub fn new(flags: &[&str]) -> Serving {
+        Serving::of(&mut User::with_demo().command(), flags)
+    }
+
+    /// The same as somebody's command.
+    pub fn of(command: &mut Command, flags: &[&str]) -> Serving {
         let mut child = command
             .args(["serve", "demo", "--port", "0", "--prefix-disk", "0"])
             .args(flags)
@@ -41,7 +45,26 @@ impl Serving {
     }
 
     /// Status and body of an answer; HTTP/1.0, so that a stream ends with its connection.
-    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let mut stream = self.request(method, path, body);
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("answers are UTF-8");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        (status.expect("a status"), body.to_owned())
+    }
+
+    /// Posts a request and gives what comes back, head and all.
+    pub fn send(&self, path: &str, body: &Value) -> TcpStream {
+        self.request("POST", path, body)
+    }
+
+    fn request(&self, method: &str, path: &str, body: &Value) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         let body = body.to_string();
         let head = format!(
@@ -55,20 +78,11 @@ impl Serving {
         stream
             .write_all(body.as_bytes())
             .expect("the server listens");
-        let mut answer = String::new();
         stream
-            .read_to_string(&mut answer)
-            .expect("answers are UTF-8");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        (status.expect("a status"), body.to_owned())
     }
 
     #[track_caller]
-    fn ok(&self, path: &str, body: &Value) -> Value {
+    pub fn ok(&self, path: &str, body: &Value) -> Value {
         let (status, text) = self.ask("POST", path, body);
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).expect("JSON")
@@ -83,7 +97,7 @@ impl Drop for Serving {
     }
 }
 
-fn chat(text: &str, more: Value) -> Value {
+pub fn chat(text: &str, more: Value) -> Value {
     let mut request = json!({ "messages": [{ "role": "user", "content": text }], "temperature": 0, "max_tokens": 40 });
     request
         .as_object_mut()

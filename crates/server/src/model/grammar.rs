@@ -1,15 +1,20 @@
-//! What an answer must look like, brought from the seam's words to the tokenizer's grammars and on to the sampler.
+//! What an answer must look like, brought from the seam's words to the tokenizer's, and refused here where no grammar can say it.
+//!
+//! The grammar itself is compiled by whoever owns the model. Here it is compiled for a vocabulary of single bytes, which finds the same
+//! faults and takes no memory to speak of.
 
-use ouzel::TokenConstraint;
-use ouzel_tokenizer::grammar::{self, Constraint, GrammarError, Grammars};
+use ouzel_tokenizer::grammar::{self, Checker, GrammarError, Grammars};
 use ouzel_tokenizer::{Tokenizer, Tool};
 
 use crate::error::Refusal;
 use crate::turn::{Demand, Fields};
 
-/// A model's grammars, or why it has none. Their memory is taken when the first demand comes.
+/// What a model's grammars take, and whether they can do what is demanded; or why the model has none.
 #[derive(Debug)]
-pub struct Grammar(Result<Grammars, GrammarError>);
+pub struct Grammar {
+    checker: Result<Checker, GrammarError>,
+    bytes: usize,
+}
 
 /// What a demand is about.
 pub struct Demanded<'a> {
@@ -26,24 +31,23 @@ pub struct Demanded<'a> {
 impl Grammar {
     /// The grammars of what is written in these tokens.
     pub fn new(tokenizer: &Tokenizer) -> Grammar {
-        Grammar(Grammars::new(tokenizer))
+        let grammars = Grammars::new(tokenizer);
+        Grammar {
+            bytes: grammars.as_ref().map_or(0, Grammars::bytes),
+            checker: grammars.map(|_| Checker::new()),
+        }
     }
 
-    /// Bytes that the first demand takes and keeps.
+    /// Bytes that the first demand takes and keeps, in the process with the model.
     pub fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, Grammars::bytes)
+        self.bytes
     }
 
-    /// The constraint of an answer to this prompt.
+    /// What an answer must look like, as the model's owner compiles it.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with what of a schema cannot be enforced.
-    pub fn constraint(
-        &self,
-        tokenizer: &Tokenizer,
-        demanded: &Demanded<'_>,
-        prompt: &[u32],
-    ) -> Result<Box<dyn TokenConstraint>, Refusal> {
+    pub fn checked(&self, demanded: &Demanded<'_>) -> Result<grammar::Demand, Refusal> {
         let (field, demand) = match demanded.demand {
             Demand::JsonObject => (demanded.fields.format, grammar::Demand::JsonObject),
             Demand::JsonSchema(schema) => (
@@ -76,11 +80,9 @@ impl Grammar {
             };
             Refusal::invalid(field, format!("{field}: {error}"))
         };
-        let grammars = self.0.as_ref().map_err(refused)?;
-        let constraint = grammars.compile(tokenizer, &demand);
-        let mut constraint = constraint.map_err(|error| refused(&error))?;
-        constraint.follow(prompt);
-        Ok(Box::new(Bound(constraint)))
+        let checker = self.checker.as_ref().map_err(refused)?;
+        checker.check(&demand).map_err(|error| refused(&error))?;
+        Ok(demand)
     }
 }
 
@@ -95,18 +97,5 @@ fn is_of_tools(error: &GrammarError, tools: &[Tool]) -> bool {
                 .any(|tool| tool.strict && first == Some(&tool.name))
         }
         GrammarError::Schema(_) | GrammarError::Vocabulary(_) => false,
-    }
-}
-
-/// A grammar as the sampler asks it.
-struct Bound(Constraint);
-
-impl TokenConstraint for Bound {
-    fn allowed(&mut self) -> Option<&[u32]> {
-        self.0.allowed()
-    }
-
-    fn accept(&mut self, id: u32) {
-        self.0.accept(id);
     }
 }

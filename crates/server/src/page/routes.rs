@@ -157,6 +157,7 @@ fn status(shared: &Shared) -> Status {
     let app = &shared.app;
     let (waiting, is_answering) = app.queue.load();
     let facts = app.engine.facts();
+    let process = app.engine.process();
     let sampler = &app.options.defaults.sampler;
     Status {
         version: env!("CARGO_PKG_VERSION"),
@@ -165,8 +166,9 @@ fn status(shared: &Shared) -> Status {
         is_answering,
         waiting,
         context: facts.context,
-        budget_bytes: facts.memory_bytes,
-        resident_bytes: ouzel::resident_memory(),
+        pid: process.pid,
+        budget_bytes: process.budget_bytes,
+        resident_bytes: process.resident_bytes,
         slots: facts.plan.slots,
         layers: facts.plan.layers,
         experts: facts.plan.experts,

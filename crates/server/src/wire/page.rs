@@ -217,9 +217,11 @@ pub struct Status {
     pub waiting: usize,
     /// Tokens of context.
     pub context: usize,
-    /// What the model may take of memory.
+    /// The number of the process that has the model, while there is one.
+    pub pid: Option<u32>,
+    /// What that process may take of memory.
     pub budget_bytes: u64,
-    /// What the process takes now, where the system says.
+    /// What it takes now, where the system says; 0 without a process.
     pub resident_bytes: Option<u64>,
     /// Retained expert slots of all layers at a full context.
     pub slots: usize,

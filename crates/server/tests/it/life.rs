@@ -89,6 +89,22 @@ fn an_engine_that_panics_is_loaded_anew() {
 }
 
 #[test]
+fn a_model_that_is_lost_is_loaded_anew() {
+    let served = Served::new();
+    let refused = served.post(PATH, &chat("lose", json!({})));
+    refused.refused(503, None, "model_lost");
+    assert_eq!(served.get("/health").json()["model_loaded"], false);
+    assert_eq!(served.metric("ouzel_model_loaded"), 0.0);
+    assert_eq!(
+        served.ok(PATH, &chat("say x", json!({})))["choices"][0]["message"]["content"],
+        "x"
+    );
+    assert_eq!(served.script.loads(), (2, 1));
+    assert_eq!(served.metric("ouzel_model_loaded"), 1.0);
+    assert!(served.metric("ouzel_process_memory_bytes") > 0.0);
+}
+
+#[test]
 fn ending_lets_answers_end() {
     let mut served = Served::new();
     let mut running = served.connect();

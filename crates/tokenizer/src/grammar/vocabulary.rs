@@ -93,6 +93,40 @@ impl Vocabulary {
     }
 }
 
+/// The marks of a vocabulary that has single bytes and them only.
+pub(super) const BYTES_ALONE: Ids = Ids {
+    n_tokens: 256 + MARKS.len(),
+    channel_opens: 256,
+    channel_closes: 257,
+    call_opens: 258,
+    call_closes: 259,
+    quote: 260,
+    turn_opens: 261,
+    turn_closes: 262,
+    response_opens: None,
+    response_closes: None,
+    eos: None,
+};
+/// In the order of their ids.
+const MARKS: [&str; 7] = [
+    "<|channel>",
+    "<channel|>",
+    call::OPENS,
+    call::CLOSES,
+    call::QUOTE,
+    "<|turn>",
+    "<turn|>",
+];
+
+/// That vocabulary.
+pub(super) fn bytes_alone() -> TokEnv {
+    let mark = |name: &&str| [&[TokTrie::SPECIAL_TOKEN_MARKER], name.as_bytes()].concat();
+    let bytes = (0..=u8::MAX).map(|byte| vec![byte]);
+    let words: Vec<Vec<u8>> = bytes.chain(MARKS.iter().map(mark)).collect();
+    let info = TokRxInfo::new(words.len() as u32, BYTES_ALONE.turn_closes);
+    Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)))
+}
+
 /// A token's bytes in the trie; empty for one that no grammar may use.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let mut bytes = tokenizer.token_bytes(id).unwrap_or_default();

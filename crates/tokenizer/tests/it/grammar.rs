@@ -1,7 +1,7 @@
 //! Masked sampling: whatever is drawn at random from what a constraint allows must have the shape that was asked for.
 
 use crate::data::{DEMO, REAL, Random};
-use ouzel_tokenizer::grammar::{Constraint, Demand, GrammarError, Grammars};
+use ouzel_tokenizer::grammar::{Checker, Constraint, Demand, GrammarError, Grammars};
 use ouzel_tokenizer::{Event, OutputOptions, OutputParser, Tokenizer, Tool};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -456,7 +456,7 @@ fn what_cannot_be_enforced_is_named() {
         ),
         (json!({"if": {}, "then": {}}), "if"),
     ] {
-        let error = grammars.compile(&DEMO, &Demand::JsonSchema(object(schema)));
+        let error = compiled(grammars, &Demand::JsonSchema(object(schema)));
         let error = error.expect_err("it is refused");
         assert_eq!(error, unsupported(keyword, "/properties/a"));
     }
@@ -482,22 +482,59 @@ fn what_cannot_be_enforced_is_named() {
             strict: true,
             ..Tool::default()
         };
-        let error = grammars.compile(&DEMO, &demand(&[tool.clone()], None));
+        let error = compiled(grammars, &demand(&[tool.clone()], None));
         let error = error.expect_err("it is refused");
         assert_eq!(error, unsupported(keyword, "/f/properties/a"));
         // Whoever does not insist gets a call all the same.
         tool.strict = false;
-        grammars
-            .compile(&DEMO, &demand(&[tool], None))
-            .expect("any arguments will do");
+        compiled(grammars, &demand(&[tool], None)).expect("any arguments will do");
     }
-    let none = grammars.compile(&DEMO, &demand(&strict_tools(), Some("other")));
+    let none = compiled(grammars, &demand(&strict_tools(), Some("other")));
     assert_eq!(
         none.expect_err("no such tool"),
         GrammarError::Tool("other".to_owned())
     );
-    let false_schema = grammars.compile(&DEMO, &Demand::JsonSchema(json!(false)));
+    let false_schema = compiled(grammars, &Demand::JsonSchema(json!(false)));
     assert!(matches!(false_schema, Err(GrammarError::Schema(_))));
+}
+
+#[test]
+fn what_can_be_enforced_is_known_without_the_models_tokens() {
+    let grammars = &*DEMO_GRAMMARS;
+    // What llguidance finds out by itself.
+    for schema in [
+        json!({"type": "integer", "minimum": 2, "maximum": 1}),
+        json!({"$ref": "#/$defs/nowhere"}),
+        json!({"type": "string", "pattern": "("}),
+        json!({"type": 7}),
+    ] {
+        let error = compiled(grammars, &Demand::JsonSchema(schema.clone()));
+        assert!(error.is_err(), "{schema}");
+    }
+    for schema in schemas() {
+        let (tools, parallel) = (strict_tools(), true);
+        for demand in [
+            Demand::JsonSchema(schema.clone()),
+            Demand::JsonOrTools {
+                schema,
+                tools,
+                parallel,
+            },
+        ] {
+            compiled(grammars, &demand).expect("it compiles");
+        }
+    }
+    compiled(grammars, &Demand::JsonObject).expect("it compiles");
+    compiled(grammars, &demand(&strict_tools(), None)).expect("it compiles");
+}
+
+/// What compiling gives, which a check without the model's tokens foresees to the word.
+#[track_caller]
+fn compiled(grammars: &Grammars, demand: &Demand) -> Result<(), GrammarError> {
+    static CHECKER: LazyLock<Checker> = LazyLock::new(Checker::new);
+    let compiled = grammars.compile(&DEMO, demand).map(drop);
+    assert_eq!(CHECKER.check(demand), compiled, "{demand:?}");
+    compiled
 }
 
 #[test]

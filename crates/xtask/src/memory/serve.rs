@@ -2,7 +2,7 @@
 //!
 //! The program as it is shipped serves a small model with the real vocabulary, so that tokenizer and grammars are as large as they get. It keeps
 //! conversations, more than its memory for them holds; several clients ask at once, under a JSON schema and without; and one sends a
-//! megabyte that is refused. Then the peak must not exceed what the budget adds up to, and with exactly that as a limit nothing
+//! megabyte that is refused. Then the peak of both processes must not exceed what the budget adds up to, and with exactly that as a limit nothing
 //! may be killed and every answer must be the same. Compiling the tokenizer, which happens once for every model, is done before.
 
 use std::path::{Path, PathBuf};
@@ -36,6 +36,8 @@ const CHAT: &str = "/v1/chat/completions";
 struct Outcome {
     budget: u64,
     peak: u64,
+    /// Of the server's process alone, what no other process shares, at the end.
+    own_bytes: u64,
     disk_bytes: u64,
     answers: Vec<String>,
 }
@@ -58,15 +60,24 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
         .arg(&model)
         .args(["--memory", MEMORY]);
     output(at_home(&mut inspect, folder))?;
-    let free = rig.serve(None, "free")?;
+    let alone = rig.serve(None, "alone", &["--in-process"])?;
+    let free = rig.serve(None, "free", &[])?;
     ensure!(
         free.peak <= free.budget,
         "serve has a budget of {} bytes, and the kernel counted {}",
         free.budget,
         free.peak
     );
-    let limited = rig.serve(Some(free.budget), "limited")?;
+    let limited = rig.serve(Some(free.budget), "limited", &[])?;
     ensure!(free.answers == limited.answers, "the limit changed answers");
+    ensure!(
+        alone.peak <= alone.budget,
+        "serve in one process has a budget of {} bytes, and the kernel counted {}",
+        alone.budget,
+        alone.peak
+    );
+    // With other slots an answer has the same bits all the same.
+    ensure!(free.answers == alone.answers, "the service changed answers");
     let mb = |bytes: u64| bytes as f64 / 1e6;
     println!(
         "serve: budget {:.1} MB, peak {:.1} MB, under the limit {:.1} MB; {} answers, {:.1} MB of conversations on disk",
@@ -75,6 +86,12 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
         mb(limited.peak),
         free.answers.len(),
         mb(free.disk_bytes)
+    );
+    println!(
+        "  in one process: budget {:.1} MB, peak {:.1} MB; beside the service the server's own process has {:.1} MB of its own",
+        mb(alone.budget),
+        mb(alone.peak),
+        mb(free.own_bytes)
     );
     Ok(())
 }
@@ -86,7 +103,7 @@ struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    fn serve(&self, limit: Option<u64>, name: &str) -> anyhow::Result<Outcome> {
+    fn serve(&self, limit: Option<u64>, name: &str, flags: &[&str]) -> anyhow::Result<Outcome> {
         let program = self.folder.join("ouzel");
         copy_past_the_cache(self.binary, &program)?;
         let home = self.folder.join(name);
@@ -102,14 +119,16 @@ impl Rig<'_> {
         command.arg("serve").arg(self.model);
         command.args(["--port", "0", "--memory", MEMORY]);
         command.args(["--max-context", CONTEXT]);
-        command.args(["--prefix-memory", PREFIX_MEMORY]);
+        command.args(["--prefix-memory", PREFIX_MEMORY]).args(flags);
         at_home(&mut command, &home).env("OUZEL_CACHE", self.folder.join("cache"));
         let served = Served::of(&mut command)?;
         let answers = talk(&served)?;
         let budget = served.metric("model_memory_bytes")? as u64;
+        let own_bytes = served.anonymous_bytes()?;
         served.end()?;
         let outcome = Outcome {
             budget,
+            own_bytes,
             peak: group.peak()?,
             disk_bytes: bytes_below(&home)?,
             answers,
