@@ -354,7 +354,10 @@ fn without_times(report: &str) -> Value {
     if report["report"] == "hello" {
         report["version"] = Value::Null;
     }
-    // What the disk had to do depends on how busy it was.
+    // What the disk had to do depends on how busy it was, and so does what lies in memory.
+    if let Some(layers) = report.pointer_mut("/now/layers") {
+        *layers = json!(layers.as_array().map(Vec::len));
+    }
     for of in ["/spent/cost", "/outcome/cost"] {
         if let Some(cost) = report.pointer_mut(of) {
             *cost = Value::Null;
