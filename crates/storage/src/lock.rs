@@ -5,8 +5,14 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::{StorageError, sys};
+
+/// How often a lock that is refused is asked for again: whoever lets go of one has it alone for an instant.
+const TRIES: u32 = 50;
+/// The time between.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Held while a process works on a folder; the system releases it even if the process dies.
 #[derive(Debug)]
@@ -56,6 +62,8 @@ impl DirLock {
         create: bool,
         lock: fn(&File) -> Result<(), TryLockError>,
     ) -> Result<DirLock, StorageError> {
+        // Whoever only looks whether a lock is held has no time to lose.
+        let mut tries = if create { TRIES } else { 0 };
         loop {
             let file = sys::without_links(OpenOptions::new().create(create).write(true))
                 .open(path)
@@ -69,6 +77,10 @@ impl DirLock {
                 }
                 // Its holder removed it while this process waited or opened it.
                 Ok(()) => {}
+                Err(TryLockError::WouldBlock) if tries > 0 => {
+                    tries -= 1;
+                    std::thread::sleep(PAUSE);
+                }
                 Err(TryLockError::WouldBlock) => {
                     return Err(StorageError::Locked {
                         path: path.to_owned(),

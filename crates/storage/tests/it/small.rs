@@ -51,6 +51,23 @@ fn a_lock_is_held_once_and_released_when_dropped() {
 }
 
 #[test]
+fn whoever_lets_go_of_a_shared_lock_refuses_it_to_nobody() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = DirLock::path_for(&dir.path().join("model.gturbo"));
+    // Letting go takes the lock alone for an instant.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let lock = DirLock::try_share(&path).expect("nobody works on it alone");
+                    lock.release();
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_lock_is_shared_by_many_or_held_by_one() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = DirLock::path_for(&dir.path().join("model.gturbo"));
