@@ -60,41 +60,10 @@ pub fn log_to(file: File) {
 /// Lines for the log alone, where there is one.
 pub fn log(text: &str) {
     if let Some(mut file) = LOG.get() {
-        let line = format!("{} {text}", utc(SystemTime::now()));
+        let line = format!("{} {text}", httpdate::fmt_http_date(SystemTime::now()));
         // A full disk is no reason to end.
         let _ = file.write_all(line.as_bytes());
     }
-}
-
-/// Date and time as RFC 3339 has them.
-fn utc(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs());
-    let (mut day, second) = (seconds / 86400, seconds % 86400);
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if day < days {
-            break;
-        }
-        day -= days;
-        month += 1;
-    }
-    format!(
-        "{year:04}-{month:02}-{:02}T{:02}:{:02}:{:02}Z",
-        day + 1,
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
 }
 
 /// Text on standard error as it stands.
@@ -149,26 +118,4 @@ pub fn utf8(bytes: Vec<u8>, name: &str) -> anyhow::Result<String> {
         let at = error.utf8_error().valid_up_to();
         usage(format!("{name}: byte {at} is not UTF-8; give UTF-8 text"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn times_are_dates() {
-        for (seconds, expected) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_251_199, "2024-02-29T23:59:59Z"),
-            (1_767_225_599, "2025-12-31T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-            assert_eq!(utc(time), expected);
-        }
-    }
 }

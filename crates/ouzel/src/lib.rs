@@ -50,10 +50,9 @@ pub use generation::{Event, Generation};
 pub use message::{Message, Role, UnknownRole};
 pub use model::{Model, Prompt};
 pub use options::{GenerateOptions, Options, PrefixOptions};
-pub use ouzel_engine::Experts;
 pub use ouzel_engine::{
-    Budget, BudgetLine, Config, EngineError, IoMode, Isa, MAX_LOGPROBS, Precision, ReadMode,
-    SamplerOptions,
+    Budget, BudgetLine, Config, EngineError, Experts, IoMode, Isa, MAX_LOGPROBS, Precision,
+    ReadMode, SamplerOptions,
 };
 pub use ouzel_tokenizer::{
     ChatMessage, Conversation, RenderInput, Tool, ToolCall, ToolContent, Warning,

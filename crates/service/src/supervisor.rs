@@ -99,14 +99,9 @@ impl Program {
             .stderr(Stdio::piped());
         apart(&mut command);
         let mut child = command.spawn().map_err(ServiceError::Start)?;
-        let pipe = |is_there: bool| {
-            let missing = || std::io::Error::other("a pipe is missing");
-            is_there.then_some(()).ok_or_else(missing)
-        };
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let threads = || {
-            pipe(stdin.is_some())?;
             let (sender, reports) = sync_channel(MAX_WAITING);
             let loss = Arc::<Loss>::default();
             let last_words = LastWords::default();
