@@ -1,6 +1,6 @@
 //! What all requests share, and the way from a body to a ticket.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -8,12 +8,14 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use crate::answer::Head;
-use crate::engine::{Engine, Prepared};
+use crate::engine::Prepared;
 use crate::error::Refusal;
 use crate::ids;
 use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::models::{Chosen, Current};
 use crate::options::ServerOptions;
+use crate::page::Installation;
 use crate::queue::Queue;
 use crate::ticket::Ticket;
 use crate::wire::{Asked, Defaults, Reply};
@@ -27,7 +29,7 @@ pub type Parse = fn(&[u8], &Defaults) -> Result<Asked, Refusal>;
 /// What all requests share.
 pub struct App {
     /// The model.
-    pub engine: Arc<dyn Engine>,
+    pub current: Arc<Current>,
     /// The way to its worker.
     pub queue: Arc<Queue>,
     /// What is counted.
@@ -36,6 +38,10 @@ pub struct App {
     pub log: Arc<dyn Log>,
     /// What was chosen at the start.
     pub options: ServerOptions,
+    /// The work on models' files, where some can be done.
+    pub installation: Option<Arc<Installation>>,
+    /// Why the model that was wanted at the start could not be had.
+    pub problem: Mutex<Option<String>>,
     /// Seconds from 1970 to the start.
     pub started: u64,
     preparing: Arc<Semaphore>,
@@ -43,6 +49,8 @@ pub struct App {
 
 /// A request that is understood and not yet in the queue.
 pub struct Understood {
+    /// The model that it was read for.
+    pub chosen: Arc<Chosen>,
     /// What the worker needs.
     pub prepared: Prepared,
     /// Whether the answer is streamed.
@@ -54,35 +62,22 @@ pub struct Understood {
 impl App {
     /// Everything at rest.
     pub fn new(
-        engine: Arc<dyn Engine>,
+        current: Arc<Current>,
         queue: Arc<Queue>,
         metrics: Arc<Metrics>,
         log: Arc<dyn Log>,
         options: ServerOptions,
     ) -> App {
         App {
-            engine,
+            current,
             queue,
             metrics,
             log,
+            installation: options.installer.clone().map(Installation::new),
+            problem: Mutex::new(options.problem.clone()),
             options,
             started: now(),
             preparing: Arc::new(Semaphore::new(MAX_PREPARING)),
-        }
-    }
-
-    /// The name that is advertised.
-    pub fn name(&self) -> &str {
-        self.options.names.first().map_or("ouzel", String::as_str)
-    }
-
-    /// Refuses a model that is not the one served here.
-    pub fn check_model(&self, name: Option<&str>) -> Result<(), Refusal> {
-        match name {
-            Some(name) if !self.options.names.iter().any(|known| known == name) => Err(
-                Refusal::UnknownModel(name.to_owned(), self.name().to_owned()),
-            ),
-            _ => Ok(()),
         }
     }
 
@@ -94,14 +89,16 @@ impl App {
     ) -> Result<Understood, Refusal> {
         let app = self.clone();
         self.aside(move || {
-            let asked = parse(&bytes, &app.options.defaults)?;
+            let chosen = app.current.get();
+            let asked = parse(&bytes, &chosen.defaults)?;
             drop(bytes);
-            app.check_model(asked.model.as_deref())?;
+            chosen.check_model(asked.model.as_deref())?;
             let param = asked.turn.fields.prompt;
-            let mut prepared = app.engine.prepare(asked.turn)?;
+            let mut prepared = chosen.engine.prepare(asked.turn)?;
             prepared.warnings.extend(asked.warnings);
-            app.check_fits(param, &prepared)?;
+            chosen.check_fits(param, &prepared)?;
             Ok(Understood {
+                chosen,
                 prepared,
                 stream: asked.stream,
                 reply: asked.reply,
@@ -127,52 +124,12 @@ impl App {
         spawn_blocking(work).await.map_err(broken)?
     }
 
-    /// An answer has at least one token, and ids are of this vocabulary.
-    pub fn check_fits(&self, param: &'static str, prepared: &Prepared) -> Result<(), Refusal> {
-        let facts = self.engine.facts();
-        let n_tokens = prepared.ids.len();
-        if n_tokens == 0 {
-            return Err(Refusal::invalid(
-                param,
-                format!("{param} has no tokens; give at least one word"),
-            ));
-        }
-        if n_tokens >= facts.context {
-            return Err(Refusal::ContextFull {
-                param,
-                needed: n_tokens,
-                limit: facts.context,
-                memory: self.engine.memory_for(n_tokens + 1),
-            });
-        }
-        let outside = |id: &&u32| **id as usize >= facts.vocabulary;
-        if let Some(id) = prepared.ids.iter().find(outside) {
-            return Err(Refusal::invalid(
-                param,
-                format!(
-                    "{param}: {id} is no token id; the vocabulary has {}",
-                    facts.vocabulary
-                ),
-            ));
-        }
-        let biased = prepared.settings.logit_bias.iter().map(|(id, _)| id);
-        if let Some(id) = biased.clone().find(outside) {
-            let param = format!("logit_bias.{id}");
-            let message = format!(
-                "{param}: this is no token id; the vocabulary has {}",
-                facts.vocabulary
-            );
-            return Err(Refusal::invalid(param, message));
-        }
-        Ok(())
-    }
-
     /// What an answer says of itself.
-    pub fn head(&self, ticket: &Ticket) -> Head {
+    pub fn head(chosen: &Chosen, ticket: &Ticket) -> Head {
         Head {
             id: ids::new(),
             created: now(),
-            model: self.name().to_owned(),
+            model: chosen.name().to_owned(),
             prompt_tokens: ticket.prompt_tokens(),
         }
     }

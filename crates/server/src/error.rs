@@ -74,6 +74,17 @@ pub enum Refusal {
     /// The model is at work: try when it is not.
     #[error("the model is answering; {0} when it is idle")]
     Busy(&'static str),
+    /// Work on a model's files is under way: try when it is over.
+    #[error("a model is being installed, verified or repaired; {0} when that is over")]
+    Installing(&'static str),
+    /// Nobody has chosen a model.
+    #[error(
+        "no model is chosen: choose one on the page, or name one when Ouzel starts, as in `ouzel app demo`"
+    )]
+    NoModel,
+    /// The request was read for a model that does not answer any more.
+    #[error("another model was chosen while this request was read; send it again")]
+    Changed,
     /// The server is ending.
     #[error("the server is shutting down")]
     Draining,
@@ -127,10 +138,12 @@ impl Refusal {
             Refusal::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
             Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::Busy(_) => StatusCode::CONFLICT,
-            Refusal::Draining | Refusal::Unavailable(_) | Refusal::Lost(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::Busy(_) | Refusal::Installing(_) => StatusCode::CONFLICT,
+            Refusal::Draining
+            | Refusal::NoModel
+            | Refusal::Changed
+            | Refusal::Unavailable(_)
+            | Refusal::Lost(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::TimeLimit(_) => StatusCode::GATEWAY_TIMEOUT,
             Refusal::SlowReader(_) | Refusal::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Refusal::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
@@ -153,6 +166,9 @@ impl Refusal {
             Refusal::SlowBody(_) => "body_timeout",
             Refusal::QueueFull { .. } => "queue_full",
             Refusal::Busy(_) => "model_busy",
+            Refusal::Installing(_) => "install_busy",
+            Refusal::NoModel => "no_model",
+            Refusal::Changed => "model_changed",
             Refusal::Draining => "shutting_down",
             Refusal::TimeLimit(_) => "time_limit",
             Refusal::SlowReader(_) => "slow_reader",
@@ -183,6 +199,9 @@ impl Refusal {
 
     /// Whether the same request would fail the same way at once, so that clients which try again by themselves should not.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Refusal::QueueFull { .. } | Refusal::SlowBody(_))
+        !matches!(
+            self,
+            Refusal::QueueFull { .. } | Refusal::SlowBody(_) | Refusal::Changed
+        )
     }
 }

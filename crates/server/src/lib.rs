@@ -19,8 +19,10 @@
 pub mod answer;
 pub mod engine;
 pub mod error;
+pub mod installer;
 pub mod log;
 pub mod model;
+pub mod models;
 pub mod script;
 pub mod turn;
 pub mod wire;

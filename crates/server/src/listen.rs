@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::error::Refusal;
 use crate::log::{Log, Record};
 use crate::metrics::Metrics;
+use crate::models::{Current, Opened};
 use crate::options::ServerOptions;
 use crate::paced::Paced;
 use crate::queue::{Queue, QueueOptions};
@@ -90,6 +91,12 @@ pub fn serve(
         .enable_all()
         .build()
         .map_err(ServeError::Threads)?;
+    let current = Arc::new(Current::new(Opened {
+        engine,
+        names: options.names.clone(),
+        defaults: options.defaults.clone(),
+        wish: options.wish.clone(),
+    }));
     let metrics = Arc::new(Metrics::default());
     let queue_options = QueueOptions {
         max_waiting: options.queue,
@@ -98,7 +105,7 @@ pub fn serve(
     };
     let queue = Arc::new(Queue::new(queue_options, metrics.clone()));
     let worker = Worker {
-        engine: engine.clone(),
+        current: current.clone(),
         queue: queue.clone(),
         metrics: metrics.clone(),
         log: log.clone(),
@@ -107,16 +114,14 @@ pub fn serve(
     if let Some(page) = &options.page {
         page.listens(address, stop);
     }
-    let app = Arc::new(App::new(engine, queue.clone(), metrics, log, options));
+    let app = Arc::new(App::new(current, queue.clone(), metrics, log, options));
     let result = runtime.block_on(async {
-        let loaded = queue.order(true).map_err(ServeError::Load)?;
-        let gone = |_| Refusal::Internal("the worker is gone".to_owned());
-        loaded
-            .await
-            .map_err(gone)
-            .and_then(|result| result)
-            .map_err(ServeError::Load)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Threads)?;
+        if app.options.opens_at_once {
+            tokio::spawn(load_meanwhile(app.clone()));
+        } else {
+            load(&app).await.map_err(ServeError::Load)?;
+        }
         ready(address);
         run(listener, &app, stop).await
     });
@@ -129,6 +134,24 @@ pub fn serve(
     }
     runtime.shutdown_timeout(LAST_WORDS);
     result
+}
+
+/// Loads the model.
+async fn load(app: &App) -> Result<(), Refusal> {
+    let gone = |_| Refusal::Internal("the worker is gone".to_owned());
+    app.queue.order(true)?.await.map_err(gone)?
+}
+
+/// Loads the model while the page is open already, which says so if it cannot be.
+async fn load_meanwhile(app: Arc<App>) {
+    if app.current.get().is_nothing() {
+        return;
+    }
+    // Where a question came first, the model is loaded for it.
+    if let Err(refusal @ (Refusal::Unavailable(_) | Refusal::Internal(_))) = load(&app).await {
+        let mut problem = app.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        *problem = Some(refusal.to_string());
+    }
 }
 
 fn bind(options: &ServerOptions) -> Result<(TcpListener, SocketAddr), ServeError> {
@@ -170,6 +193,9 @@ async fn run(
     drop(listener);
     app.queue.close();
     app.log.record(&Record::Draining);
+    if let Some(installation) = &app.installation {
+        installation.pause();
+    }
     tokio::select! {
         () = settled(app, &permits) => Ok(()),
         _ = stage.wait_for(|stage| *stage == Stage::Forced) => {
@@ -186,6 +212,9 @@ async fn settled(app: &App, permits: &Semaphore) {
     let _ = permits.acquire_many(MAX_CONNECTIONS).await;
     if let Some(page) = &app.options.page {
         page.settled().await;
+    }
+    if let Some(installation) = &app.installation {
+        installation.settled().await;
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Metrics {
     pub connections: AtomicUsize,
     /// Whether the model is loaded.
     pub is_loaded: AtomicBool,
+    /// Whether it is on its way there.
+    pub is_loading: AtomicBool,
     /// Requests by the first digit of their status.
     pub requests: [AtomicU64; 6],
     /// Turns that ended by themselves.

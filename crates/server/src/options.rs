@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::installer::Installer;
+use crate::models::{Models, Wish};
 use crate::page::Page;
 use crate::wire::Defaults;
 
@@ -16,7 +18,7 @@ pub struct ServerOptions {
     pub port: u16,
     /// Whoever does not say this key is refused.
     pub api_key: Option<String>,
-    /// The names of the model: the first is advertised, all are taken.
+    /// The names of the model: the first is advertised, all are taken. None, where there is no model yet.
     pub names: Vec<String>,
     /// Origins of pages in browsers that may ask, such as `https://example.org`; `*` is all.
     pub cors_origins: Vec<String>,
@@ -28,6 +30,16 @@ pub struct ServerOptions {
     pub idle_unload: Option<Duration>,
     /// What is meant where a request says nothing.
     pub defaults: Defaults,
+    /// How the model was wished for.
+    pub wish: Wish,
+    /// The page opens whether or not the model can be loaded, which is loaded when it has.
+    pub opens_at_once: bool,
+    /// Why the model that was wanted could not be had, where the page is to say it.
+    pub problem: Option<String>,
+    /// Installs models for the page.
+    pub installer: Option<Arc<dyn Installer>>,
+    /// Other models that can be chosen.
+    pub models: Option<Arc<dyn Models>>,
     /// Whether SIGTERM drains the server, where there are signals.
     pub on_terminate: bool,
     /// The web app; `/` is nothing without it.
@@ -46,6 +58,11 @@ impl Default for ServerOptions {
             time_limit: None,
             idle_unload: None,
             defaults: Defaults::default(),
+            wish: Wish::default(),
+            opens_at_once: false,
+            problem: None,
+            installer: None,
+            models: None,
             on_terminate: false,
             page: None,
         }

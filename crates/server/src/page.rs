@@ -15,7 +15,9 @@
 mod answering;
 mod door;
 mod files;
+mod install;
 mod live;
+mod models;
 mod routes;
 mod spare;
 mod turn;
@@ -28,12 +30,14 @@ use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use crate::error::Refusal;
+use crate::models::Wish;
 use crate::stop::Stop;
 use door::Door;
 use live::Live;
 use spare::Spare;
 
 pub(crate) use door::secret;
+pub(crate) use install::Installation;
 pub(crate) use routes::router;
 
 /// Why there can be no page.
@@ -71,6 +75,11 @@ impl Page {
             asking: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }))
+    }
+
+    /// How the model was opened that was chosen on the page last, as far as somebody chose one.
+    pub fn wish(&self) -> Wish {
+        models::kept_wish(&self.chats)
     }
 
     /// Where a browser finds it, with the token that opens it once. The token is behind `#`, so no request carries it but the one that

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::Prepared;
 use crate::error::Refusal;
 use crate::metrics::Metrics;
+use crate::models::{Chosen, Opened};
 use crate::ticket::{Event, Ticket};
 
 /// Where nothing is known yet of how long an answer takes.
@@ -49,6 +50,8 @@ struct State {
     /// Whether the worker has something to look at.
     is_woken: bool,
     next_id: u64,
+    /// The number of the model that answers, or will in a moment.
+    model: u64,
     /// How long an answer takes, lately.
     mean_turn: Duration,
 }
@@ -75,12 +78,25 @@ pub struct Job {
 }
 
 /// Something else that the worker is asked to do.
+pub enum Task {
+    /// To load the model.
+    Load,
+    /// To give its memory back.
+    Unload,
+    /// To give its memory back and take this one instead, unloaded.
+    Take(Arc<Chosen>),
+}
+
+/// A task on its way to the worker.
 pub struct Order {
-    /// Whether the model shall be loaded.
-    pub load: bool,
+    /// What.
+    pub task: Task,
     /// Where the result goes.
     pub reply: oneshot::Sender<Result<(), Refusal>>,
 }
+
+/// Where the result of an order comes out.
+pub type Reply = oneshot::Receiver<Result<(), Refusal>>;
 
 /// What the worker does next.
 pub enum Next {
@@ -107,6 +123,7 @@ impl Queue {
                 is_open: true,
                 is_woken: false,
                 next_id: 1,
+                model: 0,
                 mean_turn: FIRST_GUESS,
             }),
             ready: Condvar::new(),
@@ -115,14 +132,17 @@ impl Queue {
         }
     }
 
-    /// A place in the queue, within a tokio runtime.
+    /// A place in the queue of the model with this number, within a tokio runtime.
     ///
     /// # Errors
-    /// [`Refusal::QueueFull`], [`Refusal::Draining`].
-    pub fn admit(self: &Arc<Queue>, prepared: Prepared) -> Result<Ticket, Refusal> {
+    /// [`Refusal::QueueFull`], [`Refusal::Draining`], [`Refusal::Changed`].
+    pub fn admit(self: &Arc<Queue>, prepared: Prepared, model: u64) -> Result<Ticket, Refusal> {
         let mut state = self.lock();
         if !state.is_open {
             return Err(Refusal::Draining);
+        }
+        if state.model != model {
+            return Err(Refusal::Changed);
         }
         // While nobody is answered, the worker is about to take whoever waits first.
         let room = self.options.max_waiting + usize::from(state.running.is_none());
@@ -176,16 +196,42 @@ impl Queue {
     ///
     /// # Errors
     /// [`Refusal::Busy`], [`Refusal::Draining`].
-    pub fn order(&self, load: bool) -> Result<oneshot::Receiver<Result<(), Refusal>>, Refusal> {
+    pub fn order(&self, load: bool) -> Result<Reply, Refusal> {
+        let (task, what) = if load {
+            (Task::Load, "load it")
+        } else {
+            (Task::Unload, "unload it")
+        };
+        self.give(what, |_| task)
+    }
+
+    /// Takes another model, when nobody waits or is answered. Whoever was read for the one before is not let in from now on.
+    ///
+    /// # Errors
+    /// As for [`Queue::order`].
+    pub fn take(&self, opened: Opened) -> Result<Reply, Refusal> {
+        self.give("choose another model", |state| {
+            state.model += 1;
+            let id = state.model;
+            Task::Take(Arc::new(Chosen { id, opened }))
+        })
+    }
+
+    fn give(
+        &self,
+        what: &'static str,
+        task: impl FnOnce(&mut State) -> Task,
+    ) -> Result<Reply, Refusal> {
         let mut state = self.lock();
         if !state.is_open {
             return Err(Refusal::Draining);
         }
         if state.running.is_some() || !state.waiting.is_empty() {
-            return Err(Refusal::Busy(if load { "load it" } else { "unload it" }));
+            return Err(Refusal::Busy(what));
         }
         let (reply, receiver) = oneshot::channel();
-        state.orders.push_back(Order { load, reply });
+        let task = task(&mut state);
+        state.orders.push_back(Order { task, reply });
         drop(state);
         self.ready.notify_one();
         Ok(receiver)

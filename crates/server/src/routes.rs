@@ -94,8 +94,10 @@ fn work(answer: fn(&App, &[u8]) -> Result<Value, Refusal>) -> MethodRouter<Arc<A
 async fn turn(app: &Arc<App>, request: Request<Body>, parse: Parse) -> Answered {
     let bytes = read(request).await?;
     let understood = app.understand(bytes, parse).await?;
-    let ticket = app.queue.admit(understood.prepared)?;
-    let head = app.head(&ticket);
+    let ticket = app
+        .queue
+        .admit(understood.prepared, understood.chosen.id)?;
+    let head = App::head(&understood.chosen, &ticket);
     let warnings = ticket.warnings().join("; ");
     let turn_id = ticket.id();
     let mut response = if understood.stream {
@@ -125,11 +127,12 @@ async fn turn(app: &Arc<App>, request: Request<Body>, parse: Parse) -> Answered 
 
 async fn health(State(app): Shared) -> Response {
     let (waiting, is_answering) = app.queue.load();
+    let chosen = app.current.get();
     let value = json!({
         "status": "ok",
-        "model": app.name(),
+        "model": chosen.name(),
         "model_loaded": app.metrics.is_loaded.load(Ordering::Relaxed),
-        "context_length": app.engine.facts().context,
+        "context_length": chosen.engine.facts().context,
         "turns_waiting": waiting,
         "turns_running": u8::from(is_answering),
     });
@@ -137,8 +140,9 @@ async fn health(State(app): Shared) -> Response {
 }
 
 async fn metrics(State(app): Shared) -> Response {
-    let memory_bytes = app.engine.facts().memory_bytes;
-    let process = app.engine.process();
+    let chosen = app.current.get();
+    let memory_bytes = chosen.engine.facts().memory_bytes;
+    let process = chosen.engine.process();
     let text = app.metrics.text(app.queue.load(), memory_bytes, &process);
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -154,18 +158,20 @@ async fn description(State(app): Shared) -> Response {
 }
 
 async fn list_models(State(app): Shared) -> Response {
-    let facts = app.engine.facts();
+    let chosen = app.current.get();
+    let facts = chosen.engine.facts();
     json_response(
         StatusCode::OK,
-        &models::list(&app.options.names, app.started, &facts),
+        &models::list(&chosen.names, app.started, &facts),
     )
 }
 
 async fn one_model(State(app): Shared, Path(id): Path<String>) -> Response {
-    match app.check_model(Some(&id)) {
+    let chosen = app.current.get();
+    match chosen.check_model(Some(&id)) {
         Ok(()) => json_response(
             StatusCode::OK,
-            &models::model(&id, app.started, &app.engine.facts()),
+            &models::model(&id, app.started, &chosen.engine.facts()),
         ),
         Err(refusal) => Shape::OpenAi.response(&refusal),
     }
@@ -180,22 +186,24 @@ async fn order(app: Arc<App>, load: bool) -> Response {
     match done.await {
         Ok(()) => json_response(
             StatusCode::OK,
-            &json!({ "model": app.name(), "model_loaded": load }),
+            &json!({ "model": app.current.get().name(), "model_loaded": load }),
         ),
         Err(refusal) => Shape::OpenAi.response(&refusal),
     }
 }
 
 fn count_tokens(app: &App, bytes: &[u8]) -> Result<Value, Refusal> {
-    let asked = messages::parse_to_count(bytes, &app.options.defaults)?;
-    app.check_model(asked.model.as_deref())?;
-    let prepared = app.engine.prepare(asked.turn)?;
+    let chosen = app.current.get();
+    let asked = messages::parse_to_count(bytes, &chosen.defaults)?;
+    chosen.check_model(asked.model.as_deref())?;
+    let prepared = chosen.engine.prepare(asked.turn)?;
     Ok(json!({ "input_tokens": prepared.ids.len() }))
 }
 
 fn tokenize(app: &App, bytes: &[u8]) -> Result<Value, Refusal> {
     let request: tokens::TokenizeRequest = body::parse(bytes)?;
-    let ids = app
+    let chosen = app.current.get();
+    let ids = chosen
         .engine
         .tokenize(&request.content, request.parse_special.unwrap_or(true))?;
     Ok(json!(tokens::Tokens { tokens: ids }))
@@ -203,6 +211,6 @@ fn tokenize(app: &App, bytes: &[u8]) -> Result<Value, Refusal> {
 
 fn detokenize(app: &App, bytes: &[u8]) -> Result<Value, Refusal> {
     let request: tokens::DetokenizeRequest = body::parse(bytes)?;
-    let content = app.engine.detokenize(&request.tokens)?;
+    let content = app.current.get().engine.detokenize(&request.tokens)?;
     Ok(json!(tokens::Content { content }))
 }

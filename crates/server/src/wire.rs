@@ -10,6 +10,7 @@ pub mod models;
 pub mod openapi;
 pub mod page;
 pub mod responses;
+pub mod setup;
 pub mod tokens;
 
 mod checks;

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use ouzel::Cancel;
 use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Loaded, Step};
+use crate::engine::{Loaded, Step};
 use crate::error::Refusal;
 use crate::log::{Log, Record, ended};
 use crate::metrics::Metrics;
-use crate::queue::{Job, Next, Queue};
+use crate::models::Current;
+use crate::queue::{Job, Next, Queue, Task};
 use crate::ticket::Event;
 use crate::turn::{Outcome, Piece};
 
@@ -27,7 +28,7 @@ pub const MAX_UNREAD_BYTES: usize = 4 << 20;
 /// Everything that the thread works with.
 pub struct Worker {
     /// Where the model comes from.
-    pub engine: Arc<dyn Engine>,
+    pub current: Arc<Current>,
     /// Where turns come from.
     pub queue: Arc<Queue>,
     /// What is counted.
@@ -55,12 +56,7 @@ impl Worker {
                     self.answer(&mut loaded, *job);
                 }
                 Next::Order(order) => {
-                    let result = if order.load {
-                        self.load(&mut loaded)
-                    } else {
-                        self.unload(&mut loaded);
-                        Ok(())
-                    };
+                    let result = self.carry_out(order.task, &mut loaded);
                     // Whoever asked may be gone.
                     let _ = order.reply.send(result);
                 }
@@ -71,13 +67,31 @@ impl Worker {
         }
     }
 
+    fn carry_out(&self, task: Task, loaded: &mut Option<Box<dyn Loaded>>) -> Result<(), Refusal> {
+        if let Task::Load = task {
+            return self.load(loaded);
+        }
+        self.unload(loaded);
+        if let Task::Take(chosen) = task {
+            self.current.set(chosen);
+        }
+        Ok(())
+    }
+
     fn load(&self, loaded: &mut Option<Box<dyn Loaded>>) -> Result<(), Refusal> {
         self.forget_lost(loaded);
         if loaded.is_some() {
             return Ok(());
         }
         let since = Instant::now();
-        let model = self.engine.load()?;
+        self.metrics.is_loading.store(true, Ordering::Relaxed);
+        let model = catch_unwind(AssertUnwindSafe(|| self.current.get().engine.load()));
+        self.metrics.is_loading.store(false, Ordering::Relaxed);
+        let model = model.unwrap_or_else(|_| {
+            Err(Refusal::Internal(
+                "the engine failed in a way that it should not while it loaded the model".to_owned(),
+            ))
+        })?;
         let queue = self.queue.clone();
         model.on_loss(Box::new(move || queue.wake()));
         *loaded = Some(model);

@@ -77,16 +77,18 @@ pub async fn admit(
     settings: Settings,
 ) -> Result<Ticket, Refusal> {
     let shared = app.clone();
-    let prepared = app
+    let (prepared, model) = app
         .aside(move || {
-            let turn = turn(before, &settings, &shared.options.defaults)?;
+            let chosen = shared.current.get();
+            chosen.check_model(None)?;
+            let turn = turn(before, &settings, &chosen.defaults)?;
             let param = turn.fields.prompt;
-            let prepared = shared.engine.prepare(turn)?;
-            shared.check_fits(param, &prepared)?;
-            Ok(prepared)
+            let prepared = chosen.engine.prepare(turn)?;
+            chosen.check_fits(param, &prepared)?;
+            Ok((prepared, chosen.id))
         })
         .await?;
-    app.queue.admit(prepared)
+    app.queue.admit(prepared, model)
 }
 
 /// Takes what comes until the end, or until it is stopped before anything came: then there is no outcome.

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::answering::Place;
 use super::live::{Answering, Seen};
-use super::{Page, answering, door, files};
+use super::{Page, answering, door, files, install, models};
 use crate::app::App;
 use crate::body::{parse, read};
 use crate::error::Refusal;
@@ -39,8 +39,8 @@ const FRAME: Duration = Duration::from_millis(40);
 /// What the page's handlers share.
 #[derive(Clone)]
 pub struct Shared {
-    app: Arc<App>,
-    page: Arc<Page>,
+    pub app: Arc<App>,
+    pub page: Arc<Page>,
 }
 
 type Answered = Result<Response, Refusal>;
@@ -79,6 +79,8 @@ pub fn router(app: Arc<App>, page: Arc<Page>) -> Router {
             post(async |State(s): State<Shared>| answered(order(&s, false).await)),
         )
         .route("/app/end", post(end))
+        .merge(models::routes())
+        .merge(install::routes())
         .layer(from_fn_with_state(shared.clone(), inside_only));
     Router::new()
         .route("/", file(files::DOCUMENT))
@@ -99,14 +101,14 @@ async fn inside_only(State(shared): State<Shared>, request: Request, next: Next)
     }
 }
 
-fn answered(result: Answered) -> Response {
+pub fn answered(result: Answered) -> Response {
     let mut response = result.unwrap_or_else(|refusal| Shape::OpenAi.response(&refusal));
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-fn said<T: Serialize>(result: Result<T, Refusal>) -> Response {
+pub fn said<T: Serialize>(result: Result<T, Refusal>) -> Response {
     answered(result.and_then(|value| {
         let value = serde_json::to_value(value);
         let value = value.map_err(|error| Refusal::Internal(error.to_string()))?;
@@ -114,7 +116,7 @@ fn said<T: Serialize>(result: Result<T, Refusal>) -> Response {
     }))
 }
 
-fn nothing() -> Response {
+pub fn nothing() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
@@ -156,13 +158,15 @@ async fn enter(State(shared): State<Shared>, request: Request) -> Response {
 fn status(shared: &Shared) -> Status {
     let app = &shared.app;
     let (waiting, is_answering) = app.queue.load();
-    let facts = app.engine.facts();
-    let process = app.engine.process();
-    let sampler = &app.options.defaults.sampler;
+    let chosen = app.current.get();
+    let facts = chosen.engine.facts();
+    let process = chosen.engine.process();
+    let sampler = &chosen.defaults.sampler;
     Status {
         version: env!("CARGO_PKG_VERSION"),
-        model: app.name().to_owned(),
+        model: chosen.name().to_owned(),
         is_loaded: app.metrics.is_loaded.load(Ordering::Relaxed),
+        is_loading: app.metrics.is_loading.load(Ordering::Relaxed),
         is_answering,
         waiting,
         context: facts.context,
@@ -186,7 +190,7 @@ fn status(shared: &Shared) -> Status {
     }
 }
 
-async fn settings(shared: &Shared) -> Result<Settings, Refusal> {
+pub async fn settings(shared: &Shared) -> Result<Settings, Refusal> {
     let kept = shared.page.kept(Chats::settings).await?;
     // Those of another version that are not understood are as good as none.
     Ok(kept
@@ -217,8 +221,8 @@ async fn change_settings(State(shared): State<Shared>, request: Request) -> Resp
     said(changed.await)
 }
 
-async fn keep_settings(shared: &Shared, wanted: Settings) -> Result<Settings, Refusal> {
-    wanted.sampler(&shared.app.options.defaults)?;
+pub async fn keep_settings(shared: &Shared, wanted: Settings) -> Result<Settings, Refusal> {
+    wanted.sampler(&shared.app.current.get().defaults)?;
     if wanted.max_new == Some(0) {
         return Err(Refusal::invalid(
             "max_new",

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Defaults;
 use super::checks::{number, positive};
+use super::setup::Wish;
 use crate::error::Refusal;
 use crate::metrics;
 use crate::turn::{End, Outcome};
@@ -207,10 +208,12 @@ pub struct Said {
 pub struct Status {
     /// The program's version.
     pub version: &'static str,
-    /// What the model is called.
+    /// What the model is called; empty where none is chosen.
     pub model: String,
     /// Whether it is in memory.
     pub is_loaded: bool,
+    /// Whether it is on its way there.
+    pub is_loading: bool,
     /// Whether it answers anybody.
     pub is_answering: bool,
     /// Turns that wait for it.
@@ -277,6 +280,8 @@ pub struct Settings {
     pub language: Option<Language>,
     /// Whether Enter begins a new line, and Ctrl+Enter sends.
     pub enter_is_newline: bool,
+    /// The model and how it was opened, when it was chosen on the page last.
+    pub engine: Wish,
 }
 
 /// How the page looks.
