@@ -25,7 +25,7 @@ use parse::{
     count, count_to, memory, penalty, probability, repetition_penalty, seed, stop_string,
     temperature, top_p,
 };
-pub use serve::{ServeArgs, ServedArgs};
+pub use serve::ServeArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:

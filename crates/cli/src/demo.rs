@@ -32,6 +32,11 @@ const FILES: &[(&str, &[u8])] = files![
     "tokenizer_config.json",
 ];
 
+/// Bytes of its checkpoint.
+pub fn bytes() -> u64 {
+    FILES.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+}
+
 /// Whether a path in the models folder is the bundled model of this program or of another version.
 pub fn is_demo(path: &Path) -> bool {
     let name = path

@@ -10,6 +10,7 @@ mod exit;
 mod hub;
 mod ids;
 mod interrupt;
+mod library;
 mod messages;
 mod models;
 mod new_file;

@@ -17,10 +17,10 @@ use crate::exit::{CliError, usage};
 use crate::output::note;
 use crate::running::{self, Running};
 
-pub use catalog::{Entry, State};
+pub use catalog::{Entry, State, size_of};
 
 /// The name of the bundled model.
-const DEMO: &str = "demo";
+pub const DEMO: &str = "demo";
 /// The extension of model directories.
 const EXTENSION: &str = "gturbo";
 
@@ -172,7 +172,7 @@ pub fn installed(args: &ModelArgs) -> anyhow::Result<(Option<PathBuf>, PathBuf)>
     let places = Places::find(args.models_dir.as_deref())?;
     let folder = places.models.clone();
     let dir = match args.model.as_deref() {
-        Some(name) if name == "demo" => None,
+        Some(name) if name == DEMO => None,
         Some(name) => Some(named(name, places)?.dir),
         None => usual(&places)?,
     };

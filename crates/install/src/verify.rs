@@ -1,6 +1,7 @@
 //! Compares every byte of a model directory with what was recorded when it was installed.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use ouzel_format::{
     Checksums, FileRecord, FormatError, LayerLayout, Layout, Manifest, Receipt, Sha256Hex, paths,
@@ -8,6 +9,7 @@ use ouzel_format::{
 use ouzel_storage::{Disk, Sha256, ShowPath};
 
 use crate::hash::{BUFFER_BYTES, hash_file};
+use crate::installation::check;
 use crate::{Event, InstallError, Phase, stage};
 
 /// What was verified.
@@ -69,7 +71,7 @@ pub fn verify_dir(
     dir: &Path,
     events: &mut dyn FnMut(Event),
 ) -> Result<Verified, InstallError> {
-    let verified = find_damage(disk, dir, events)?;
+    let verified = find_damage(disk, dir, &AtomicBool::new(false), events)?;
     match verified.damages.first() {
         Some(damage) => Err(damage.clone().into()),
         None => Ok(verified),
@@ -80,10 +82,11 @@ pub fn verify_dir(
 ///
 /// # Errors
 /// [`InstallError::NotAModel`], [`InstallError::Broken`] and [`InstallError::Damaged`] where the files that say what the others are
-/// cannot be used.
+/// cannot be used; [`InstallError::Paused`] where `cancel` became true.
 pub fn find_damage(
     disk: &dyn Disk,
     dir: &Path,
+    cancel: &AtomicBool,
     events: &mut dyn FnMut(Event),
 ) -> Result<Verified, InstallError> {
     let (manifest, has_receipt) = manifest(disk, dir)?;
@@ -109,7 +112,8 @@ pub fn find_damage(
             .find(|layer| paths::in_experts_dir(&layer.file) == *name);
         let experts = layer.zip(checksums.as_ref());
         let found = verify_file(disk, &dir.join(name), record, experts, &mut |bytes| {
-            events(Event::Advances { bytes })
+            events(Event::Advances { bytes });
+            check(cancel)
         })?;
         damages.extend(found);
     }
@@ -206,7 +210,7 @@ fn verify_file(
     path: &Path,
     record: &FileRecord,
     experts: Option<(&LayerLayout, &Checksums)>,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<(), InstallError>,
 ) -> Result<Vec<Damage>, InstallError> {
     let damage = |what, expected: String, actual: String| Damage {
         path: path.to_owned(),
@@ -227,10 +231,7 @@ fn verify_file(
         }
     }
     let stride = experts.map(|(_, sums)| sums.stride);
-    let actual = hash_file(disk, path, stride, &mut std::iter::empty(), &mut |bytes| {
-        progress(bytes);
-        Ok(())
-    })?;
+    let actual = hash_file(disk, path, stride, &mut std::iter::empty(), progress)?;
     let mut damages = Vec::new();
     if let Some((layer, sums)) = experts {
         for (expert, &sum) in (0..).zip(&actual.strides) {

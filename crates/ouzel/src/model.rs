@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use ouzel_engine::floor::{self, Forecast, Rates};
 use ouzel_engine::{Budget, Config, ReadMode};
 use ouzel_format::Manifest;
 use ouzel_storage::free_memory;
@@ -127,6 +128,21 @@ impl Model {
         Ok(Some(
             engine.auto_memory(&self.engine_options(options), free)?,
         ))
+    }
+
+    /// Forecasts the speed of a session on a machine of these rates; loads nothing.
+    ///
+    /// # Errors
+    /// As [`Model::plan_budget`]; or if the directory changed meanwhile.
+    pub fn forecast(&self, options: &Options, rates: &Rates) -> Result<Forecast, Error> {
+        let engine = &self.inner.engine;
+        let (config, options) = (engine.config(), self.engine_options(options));
+        Ok(floor::forecast(
+            config,
+            &engine.weight_bytes()?,
+            &options,
+            rates,
+        )?)
     }
 
     /// How the weights would really be read: past the page cache, or through it where the file system refuses or the options ask for it.

@@ -46,7 +46,7 @@ mod worker;
 
 pub use body::{MAX_BODY_BYTES, in_words};
 pub use listen::{ServeError, serve};
-pub use options::ServerOptions;
+pub use options::{Loading, ServerOptions};
 pub use page::{Page, PageError};
 pub use problem::{Problem, ProblemPage};
 pub use sse::{Events, HEARTBEAT, Voice};

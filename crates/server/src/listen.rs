@@ -5,8 +5,8 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,7 +24,7 @@ use crate::error::Refusal;
 use crate::log::{Log, Record};
 use crate::metrics::Metrics;
 use crate::models::{Current, Opened};
-use crate::options::ServerOptions;
+use crate::options::{Loading, ServerOptions};
 use crate::paced::Paced;
 use crate::queue::{Queue, QueueOptions};
 use crate::routes;
@@ -117,10 +117,10 @@ pub fn serve(
     let app = Arc::new(App::new(current, queue.clone(), metrics, log, options));
     let result = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Threads)?;
-        if app.options.opens_at_once {
-            tokio::spawn(load_meanwhile(app.clone()));
-        } else {
-            load(&app).await.map_err(ServeError::Load)?;
+        match app.options.loading {
+            Loading::First => load(&app).await.map_err(ServeError::Load)?,
+            Loading::Meanwhile => drop(tokio::spawn(load_meanwhile(app.clone()))),
+            Loading::Asked => {}
         }
         ready(address);
         run(listener, &app, stop).await
@@ -144,9 +144,6 @@ async fn load(app: &App) -> Result<(), Refusal> {
 
 /// Loads the model while the page is open already, which says so if it cannot be.
 async fn load_meanwhile(app: Arc<App>) {
-    if app.current.get().is_nothing() {
-        return;
-    }
     // Where a question came first, the model is loaded for it.
     if let Err(refusal @ (Refusal::Unavailable(_) | Refusal::Internal(_))) = load(&app).await {
         let mut problem = app.problem.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use crate::turn::Turn;
 use crate::wire::Defaults;
 
 pub use crate::wire::page::PlanLine;
-pub use crate::wire::setup::{Io, Listed, ModelState, Planned, Wish};
+pub use crate::wire::setup::{Expected, Io, Listed, ModelState, Planned, Wish};
 
 /// The models of a machine. All calls may take a while, and come from threads that may wait.
 pub trait Models: Send + Sync + 'static {
@@ -23,6 +23,12 @@ pub trait Models: Send + Sync + 'static {
     /// # Errors
     /// [`Refusal::Invalid`] with the field that cannot be had.
     fn plan(&self, wish: &Wish) -> Result<Planned, Refusal>;
+
+    /// Measures what the machine can do with a model's files, which takes some seconds; plans foretell the speed from then on.
+    ///
+    /// # Errors
+    /// As for [`Models::plan`]; [`Refusal::Internal`] if it cannot be measured.
+    fn measure(&self, wish: &Wish) -> Result<(), Refusal>;
 
     /// Opens a model; loads nothing.
     ///

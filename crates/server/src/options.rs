@@ -9,6 +9,17 @@ use crate::models::{Models, Wish};
 use crate::page::Page;
 use crate::wire::Defaults;
 
+/// When a model is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loading {
+    /// Before anything listens; if it cannot be, there is no server.
+    First,
+    /// While the page is open already, which says so if it cannot be.
+    Meanwhile,
+    /// When somebody asks for it, or asks it something.
+    Asked,
+}
+
 /// How a server listens, whom it lets in, how much it lets wait.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -32,8 +43,8 @@ pub struct ServerOptions {
     pub defaults: Defaults,
     /// How the model was wished for.
     pub wish: Wish,
-    /// The page opens whether or not the model can be loaded, which is loaded when it has.
-    pub opens_at_once: bool,
+    /// When the model is loaded.
+    pub loading: Loading,
     /// Why the model that was wanted could not be had, where the page is to say it.
     pub problem: Option<String>,
     /// Installs models for the page.
@@ -59,7 +70,7 @@ impl Default for ServerOptions {
             idle_unload: None,
             defaults: Defaults::default(),
             wish: Wish::default(),
-            opens_at_once: false,
+            loading: Loading::First,
             problem: None,
             installer: None,
             models: None,

@@ -94,9 +94,7 @@ fn work(answer: fn(&App, &[u8]) -> Result<Value, Refusal>) -> MethodRouter<Arc<A
 async fn turn(app: &Arc<App>, request: Request<Body>, parse: Parse) -> Answered {
     let bytes = read(request).await?;
     let understood = app.understand(bytes, parse).await?;
-    let ticket = app
-        .queue
-        .admit(understood.prepared, understood.chosen.id)?;
+    let ticket = app.queue.admit(understood.prepared, understood.chosen.id)?;
     let head = App::head(&understood.chosen, &ticket);
     let warnings = ticket.warnings().join("; ");
     let turn_id = ticket.id();

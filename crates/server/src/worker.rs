@@ -89,7 +89,8 @@ impl Worker {
         self.metrics.is_loading.store(false, Ordering::Relaxed);
         let model = model.unwrap_or_else(|_| {
             Err(Refusal::Internal(
-                "the engine failed in a way that it should not while it loaded the model".to_owned(),
+                "the engine failed in a way that it should not while it loaded the model"
+                    .to_owned(),
             ))
         })?;
         let queue = self.queue.clone();

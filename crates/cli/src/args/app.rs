@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::PositionalModelArgs;
 use super::serve::{QUEUE, ServeArgs, ServedArgs, TOP_K};
+use super::{InstallArgs, PositionalModelArgs, ProgressMode};
 
 /// `ouzel app`
 #[derive(Args, Debug)]
@@ -29,11 +29,35 @@ pub struct AppArgs {
     #[arg(long)]
     pub no_open: bool,
 
+    /// What the page offers to download: another checkpoint of the same architecture and quantization.
+    #[arg(long, value_name = "OWNER/NAME")]
+    pub repo: Option<String>,
+
+    /// A branch, a tag or a commit of it [default: the pinned commit; main with --repo].
+    #[arg(long, value_name = "REV")]
+    pub revision: Option<String>,
+
     #[command(flatten)]
     pub served: ServedArgs,
 }
 
 impl AppArgs {
+    /// What its page installs.
+    pub fn installing(&self) -> InstallArgs {
+        InstallArgs {
+            from: None,
+            repo: self.repo.clone(),
+            revision: self.revision.clone(),
+            output: None,
+            overwrite: false,
+            dry_run: false,
+            repair: false,
+            discard_partial: false,
+            progress: ProgressMode::None,
+            models_dir: self.model.model().models_dir,
+        }
+    }
+
     /// The server that does the same.
     pub fn serving(&self) -> ServeArgs {
         ServeArgs {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::PositionalModelArgs;
 
 /// `ouzel install`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   ouzel install --dry-run

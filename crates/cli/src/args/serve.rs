@@ -13,7 +13,7 @@ pub const QUEUE: u32 = 16;
 pub const TOP_K: u32 = 64;
 
 /// `ouzel serve`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Speaks OpenAI's chat completions, completions and responses, and Anthropic's messages: docs/server.md has every field, docs/clients.md
 the clients. It runs no tools; its clients do.

@@ -1,8 +1,11 @@
 //! `ouzel app`: the page in the browser that the person already has. Where another process shows it already, that one's page is opened.
 
+use std::sync::Arc;
+
 use ouzel_storage::ShowPath;
 
-use super::serve::{self, Door, Opened};
+use super::install::ForPages;
+use super::serve::{self, ForPage, Opened};
 use crate::args::AppArgs;
 use crate::browser;
 use crate::conversations::{self, Found};
@@ -24,15 +27,20 @@ pub fn run(args: &AppArgs, quiet: bool) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let door = Door {
-        held: Some(held),
-        opened: &|opened: &Opened| {
+    let for_page = ForPage {
+        held,
+        installer: Arc::new(ForPages::new(args)?),
+    };
+    serve::start(
+        &args.serving(),
+        quiet,
+        Some(for_page),
+        &|opened: &Opened| {
             if let Some(page) = &opened.page {
                 show(args, page);
             }
         },
-    };
-    serve::start(&args.serving(), quiet, door)
+    )
 }
 
 fn show(args: &AppArgs, page: &str) {

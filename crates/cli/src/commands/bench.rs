@@ -10,7 +10,7 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use ouzel::{Error, Model, Options};
-use ouzel_engine::floor::{WeightBytes, gemma4_26b_a4b};
+use ouzel_engine::floor::{Rates, WeightBytes, gemma4_26b_a4b};
 use ouzel_engine::{DEFAULT_CONTEXT_TOKENS, DEFAULT_MEMORY_BYTES};
 use ouzel_format::paths;
 use ouzel_storage::StorageError;
@@ -200,6 +200,17 @@ fn probe_alone(args: &BenchArgs, csv: Option<NewFile>) -> anyhow::Result<()> {
     }
     let forecast = forecast::table(args, memory, &probe.rates()).map_err(Error::from)?;
     write(&format!("{}\n{forecast}", table::probe(&probe)))
+}
+
+/// What the machine can do with a model's files, measured in a few seconds by another process.
+pub fn rates(model: &Model, options: &Options) -> anyhow::Result<Rates> {
+    let budget = model.plan_budget(options)?;
+    let limits = Limits {
+        memory: budget.memory_bytes,
+        threads: budget.threads,
+        quick: true,
+    };
+    Ok(Probe::of_model(model.dir(), limits)?.rates())
 }
 
 /// The files of a model that hold its experts.

@@ -1,5 +1,6 @@
 //! `ouzel install`: a checkpoint, fetched from a hub or read from a folder, becomes a model directory.
 
+mod for_pages;
 mod screen;
 mod target;
 
@@ -21,6 +22,8 @@ use crate::output::{note_raw, write, write_json};
 use crate::progress::Reporter;
 use crate::report::bytes;
 use target::Target;
+
+pub use for_pages::ForPages;
 
 /// Where the bytes come from.
 enum Origin {
@@ -117,21 +120,24 @@ fn install(
     installation.run(&mut |event| reporter.show(event))
 }
 
+/// The repository and the revision that are fetched.
+fn wanted(args: &InstallArgs) -> (String, String) {
+    let repository = args.repo.as_deref().unwrap_or(pinned::REPOSITORY);
+    let usual = match repository {
+        pinned::REPOSITORY => pinned::REVISION,
+        _ => "main",
+    };
+    let revision = args.revision.as_deref().unwrap_or(usual);
+    (repository.to_owned(), revision.to_owned())
+}
+
 fn origin(args: &InstallArgs, target: &Target, cancel: &Arc<AtomicBool>) -> anyhow::Result<Origin> {
     if let Some(from) = &args.from {
         return Ok(Origin::Folder(LocalFolder::open(from)?));
     }
     let (repository, revision) = match (&args.repo, &args.revision) {
         (None, None) if args.repair => target.source(args)?,
-        (repository, revision) => {
-            let repository = repository.as_deref().unwrap_or(pinned::REPOSITORY);
-            let usual = match repository {
-                pinned::REPOSITORY => pinned::REVISION,
-                _ => "main",
-            };
-            let revision = revision.as_deref().unwrap_or(usual);
-            (repository.to_owned(), revision.to_owned())
-        }
+        _ => wanted(args),
     };
     let hub = Hub::open(&hub::options(&repository, &revision, cancel)?)?;
     let is_pinned = repository == pinned::REPOSITORY && hub.commit() == pinned::REVISION;

@@ -21,7 +21,7 @@ pub fn run(args: &ModelsArgs) -> anyhow::Result<()> {
     match &args.command {
         None => write(&table(&places)),
         Some(ModelsCommand::Default { name }) => {
-            let entry = find(&places, name)?;
+            let entry = places.entry_of(name)?;
             if entry.state != State::Complete {
                 return Err(CliError::NoModel(format!(
                     "{}: {}; it cannot be the default",
@@ -34,7 +34,7 @@ pub fn run(args: &ModelsArgs) -> anyhow::Result<()> {
             write(&format!("{} is the default model\n", entry.name.shown()))
         }
         Some(ModelsCommand::Remove { name, yes }) => {
-            let entry = find(&places, name)?;
+            let entry = places.entry_of(name)?;
             remove_one(&places, &entry, *yes)
         }
     }
@@ -95,24 +95,6 @@ fn words(state: &State) -> String {
         }
         State::Broken(why) => format!("{why}; `ouzel install --repair` may mend it"),
     }
-}
-
-fn find(places: &Places, name: &str) -> anyhow::Result<Entry> {
-    let entries = places.entries();
-    let is_meant = |entry: &&Entry| entry.name == name || entry.path.as_os_str() == name;
-    if let Some(entry) = entries.iter().find(is_meant) {
-        return Ok(entry.clone());
-    }
-    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    let known = match names.as_slice() {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
-    Err(CliError::NoModel(format!(
-        "there is no model {name:?} in {}; installed: {known}",
-        places.models.shown()
-    ))
-    .into())
 }
 
 fn remove_one(places: &Places, entry: &Entry, yes: bool) -> anyhow::Result<()> {

@@ -1,53 +1,45 @@
 //! `ouzel serve`: the model for other programs, over HTTP.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::Context;
-use ouzel::{EngineError, Error, Model, Options, PrefixOptions, SamplerOptions};
+use ouzel::{Model, Options};
 use ouzel_chats::Chats;
-use ouzel_server::engine::Engine;
+use ouzel_server::installer::Installer;
 use ouzel_server::log::{Log, Record, Silent};
-use ouzel_server::model::{
-    Grammar, MIN_SLOTS_A_LAYER, ModelEngine, OWN_PROCESS_BYTES, SERVER_BYTES,
-};
+use ouzel_server::models::{self, Wish};
 use ouzel_server::turn::Usage;
-use ouzel_server::wire::Defaults;
-use ouzel_server::{Page, ServerOptions, Stop, serve};
-use ouzel_storage::{ShowPath, create_private_file};
+use ouzel_server::{Loading, Page, ServerOptions, Stop, serve};
+use ouzel_storage::{ShowPath, create_private_file, free_memory};
 
-use super::decode_service;
-use crate::args::{ServeArgs, ServedArgs};
+use crate::args::ServeArgs;
 use crate::conversations::{self, Held};
-use crate::exit::CliError;
+use crate::exit::{self, CliError};
 use crate::interrupt::Stoppable;
-use crate::models::{self, Chosen, Places};
+use crate::library::{Library, Ready};
+use crate::models::Places;
 use crate::output::note;
 use crate::report::{self, bytes};
 
 /// The environment variable with the key.
 const KEY_VARIABLE: &str = "OUZEL_API_KEY";
 
-/// Memory for kept conversations where nobody says, and with the bundled model.
-const PREFIX_MEMORY_BYTES: u64 = 128 << 20;
-const DEMO_PREFIX_MEMORY_BYTES: u64 = 32 << 20;
-
 /// The file of the page's conversations.
 const CHATS_FILE: &str = "chats.sqlite3";
 
-/// What one of the commands that serve does about the page.
-pub struct Door<'a> {
-    /// The conversations, where there is nothing to do without the page.
-    pub held: Option<Held>,
-    /// Tells the person that the server listens.
-    pub opened: &'a dyn Fn(&Opened),
+/// What `ouzel app` has before the server, and `ouzel serve` has not.
+pub struct ForPage {
+    /// The conversations, without which there is nothing to do.
+    pub held: Held,
+    /// Installs models.
+    pub installer: Arc<dyn Installer>,
 }
 
 /// Where a server listens.
 pub struct Opened {
     /// HOST:PORT
     pub at: String,
-    /// The model's names.
+    /// The model's names; empty where there is no model.
     pub names: String,
     /// The page's address with its token, where there is a page.
     pub page: Option<String>,
@@ -55,53 +47,49 @@ pub struct Opened {
 
 /// Runs the command.
 pub fn run(args: &ServeArgs, quiet: bool) -> anyhow::Result<()> {
-    let door = Door {
-        held: None,
-        opened: &|opened: &Opened| {
-            // Scripts wait for this line, so it comes with --quiet, too.
-            note(&format!(
-                "{} at http://{}/v1",
-                opened.names.shown(),
-                opened.at
-            ));
-            if let Some(page) = &opened.page {
-                note(&format!("the page is at {page}"));
-            }
-        },
-    };
-    start(args, quiet, door)
+    start(args, quiet, None, &|opened: &Opened| {
+        // Scripts wait for this line, so it comes with --quiet, too.
+        note(&format!(
+            "{} at http://{}/v1",
+            opened.names.shown(),
+            opened.at
+        ));
+        if let Some(page) = &opened.page {
+            note(&format!("the page is at {page}"));
+        }
+    })
 }
 
-/// Serves until it is told to end.
-pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()> {
-    let chosen = models::choose(&args.model.model())?;
-    let mut options = chosen.options(&args.served.session, args.served.precision);
-    let model = chosen.open(&options)?;
-    options.prefixes = Some(prefixes(args, &chosen));
-    let grammar = Grammar::new(model.tokenizer()?);
-    options.other_bytes = other_bytes(&args.served, &grammar);
-    args.served.session.settle(&model, &mut options)?;
-    if options.max_context.is_none() {
-        options.max_context = largest_context(&model, &options)?;
-    }
-    if !quiet {
-        report::before_loading(&model, &options, &args.served.session);
-        note(&cost(&model, &options)?);
-    }
-    let shown = match door.held {
-        Some(held) => Some(page(held)?),
-        None => match free(chosen.places()).and_then(page) {
-            Ok(shown) => Some(shown),
-            Err(error) => {
-                note(&format!("there is no page: {error:#}"));
-                None
-            }
-        },
+/// Serves until it is told to end. `opened` tells the person that the server listens.
+pub fn start(
+    args: &ServeArgs,
+    quiet: bool,
+    for_page: Option<ForPage>,
+    opened: &dyn Fn(&Opened),
+) -> anyhow::Result<()> {
+    let library = Library::new(args);
+    let mut server = server_options(args);
+    let (first, shown) = match for_page {
+        None => {
+            let ready = library.ready(&Wish::default())?;
+            describe(&ready, quiet)?;
+            let shown = beside(ready.chosen.places());
+            (library.opened(ready)?, shown)
+        }
+        Some(ForPage { held, installer }) => {
+            let (page, held) = page(held)?;
+            let first = First::find(&library, &page.wish(), quiet)?;
+            (server.problem, server.loading) = (first.problem, first.loading);
+            server.installer = Some(installer);
+            server.models = Some(library.clone());
+            (first.opened, Some((page, held)))
+        }
     };
-    let page = shown.as_ref().map(|(page, _)| page.clone());
-    let server = server_options(args, &chosen, page.clone());
+    server.page = shown.as_ref().map(|(page, _)| page.clone());
+    (server.names, server.defaults) = (first.names.clone(), first.defaults.clone());
+    server.wish = first.wish.clone();
     let (names, is_public) = (server.names.join(", "), !server.is_local_only());
-    let engine = engine(chosen, (model, grammar), options, &args.served)?;
+    let page = server.page.clone();
     let log: Arc<dyn Log> = if quiet {
         Arc::new(Silent)
     } else {
@@ -109,7 +97,7 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
     };
     let stop = Stop::new();
     let _stoppable = Stoppable::new(&stop);
-    Ok(serve(server, engine, log, &stop, |address| {
+    Ok(serve(server, first.engine, log, &stop, |address| {
         if is_public {
             note(
                 "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",
@@ -120,12 +108,93 @@ pub fn start(args: &ServeArgs, quiet: bool, door: Door<'_>) -> anyhow::Result<()
         {
             note(&format!("a second start will not find this page: {error}"));
         }
-        (door.opened)(&Opened {
+        opened(&Opened {
             at: address.to_string(),
             names,
             page: page.map(|page| page.address(address)),
         });
     })?)
+}
+
+/// What `ouzel app` begins with.
+struct First {
+    opened: models::Opened,
+    /// Why what was wanted could not be had.
+    problem: Option<String>,
+    loading: Loading,
+}
+
+impl First {
+    /// The model that the command line names, else the one that was chosen on the page, else the usual one; none where there is none, or where that one
+    /// cannot be had, which the page then says. What the command line asks for and cannot get is an error of the command.
+    fn find(library: &Library, kept: &Wish, quiet: bool) -> anyhow::Result<First> {
+        if library.is_told() {
+            return First::loaded(library, library.ready(&Wish::default())?, quiet);
+        }
+        match First::of_page(library, kept, quiet) {
+            Ok(Some(first)) => Ok(first),
+            Ok(None) => Ok(First::nothing(None)),
+            Err(error) => Ok(First::nothing(exit::line(&error))),
+        }
+    }
+
+    fn of_page(library: &Library, kept: &Wish, quiet: bool) -> anyhow::Result<Option<First>> {
+        if kept.model.is_none() && !library.has_usual()? {
+            return Ok(None);
+        }
+        let ready = library.ready(kept)?;
+        First::loaded(library, ready, quiet).map(Some)
+    }
+
+    /// A model that is loaded while the page opens, if there is room for it.
+    fn loaded(library: &Library, ready: Ready, quiet: bool) -> anyhow::Result<First> {
+        describe(&ready, quiet)?;
+        let wanted = ready.model.plan_budget(&ready.options)?.total_bytes;
+        let missing = free_memory().filter(|free| *free < wanted);
+        let problem = missing.map(|free| {
+            format!(
+                "the model is not loaded: it would take {} of memory, and {} are free; close other programs, or choose less memory",
+                bytes(wanted),
+                bytes(free)
+            )
+        });
+        Ok(First {
+            opened: library.opened(ready)?,
+            loading: match problem {
+                Some(_) => Loading::Asked,
+                None => Loading::Meanwhile,
+            },
+            problem,
+        })
+    }
+
+    fn nothing(problem: Option<String>) -> First {
+        First {
+            opened: models::Opened::nothing(),
+            problem,
+            loading: Loading::Asked,
+        }
+    }
+}
+
+/// Says what will be loaded, and what it costs.
+fn describe(ready: &Ready, quiet: bool) -> anyhow::Result<()> {
+    if !quiet {
+        report::before_loading(&ready.model, &ready.options, &ready.session);
+        note(&cost(&ready.model, &ready.options)?);
+    }
+    Ok(())
+}
+
+/// The page beside a server for programs, which does without it.
+fn beside(places: &Places) -> Option<(Arc<Page>, Held)> {
+    match free(places).and_then(page) {
+        Ok(shown) => Some(shown),
+        Err(error) => {
+            note(&format!("there is no page: {error:#}"));
+            None
+        }
+    }
 }
 
 /// The conversations, where no other process has them.
@@ -142,36 +211,6 @@ fn page(held: Held) -> anyhow::Result<(Arc<Page>, Held)> {
     Ok((Page::new(chats)?, held))
 }
 
-/// What is kept of conversations, and where.
-fn prefixes(args: &ServeArgs, chosen: &Chosen) -> PrefixOptions {
-    let usual = if chosen.is_demo {
-        DEMO_PREFIX_MEMORY_BYTES
-    } else {
-        PREFIX_MEMORY_BYTES
-    };
-    let dir = chosen
-        .places()
-        .prefixes
-        .as_ref()
-        .map(|dir| dir.join(chosen.name()));
-    PrefixOptions {
-        memory_bytes: args.served.prefix_memory.unwrap_or(usual),
-        dir: dir.filter(|_| args.served.prefix_disk > 0),
-        disk_bytes: args.served.prefix_disk,
-    }
-}
-
-/// The longest context that leaves a model enough slots to be worth running, or nothing where no context does.
-fn largest_context(model: &Model, options: &Options) -> anyhow::Result<Option<u32>> {
-    let n_experts = u32::try_from(model.config().n_experts).unwrap_or(u32::MAX);
-    match model.largest_context(options, MIN_SLOTS_A_LAYER.min(n_experts)) {
-        Ok(context) => Ok(Some(context)),
-        // The default context may do; if not, its plan says what would.
-        Err(Error::Engine(EngineError::Budget { .. })) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
 fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
     let budget = model.plan_budget(options)?;
     let a_layer = budget.slots as f64 / model.config().n_layers() as f64;
@@ -183,66 +222,22 @@ fn cost(model: &Model, options: &Options) -> anyhow::Result<String> {
     ))
 }
 
-/// What the server takes beside the model, in bytes.
-fn other_bytes(served: &ServedArgs, grammar: &Grammar) -> u64 {
-    let own_process = if served.in_process {
-        0
-    } else {
-        OWN_PROCESS_BYTES
-    };
-    SERVER_BYTES + own_process + grammar.bytes() as u64
-}
-
-/// The engine of a model that was chosen: in a decode service, unless this process shall have it.
-fn engine(
-    chosen: Chosen,
-    (model, grammar): (Model, Grammar),
-    options: Options,
-    served: &ServedArgs,
-) -> anyhow::Result<Arc<dyn Engine>> {
-    let (claimed, planned) = (model.clone(), options.clone());
-    let shared = served.session.shared;
-    let claim = move |pid| match chosen.claim_for(pid, &claimed, &planned, shared) {
-        Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
-        Err(error) => Err(format!("{error:#}")),
-    };
-    let engine = ModelEngine::new(model, grammar, options, Box::new(claim))?;
-    Ok(Arc::new(if served.in_process {
-        engine
-    } else {
-        engine.in_service(decode_service::program()?)
-    }))
-}
-
-fn server_options(args: &ServeArgs, chosen: &Chosen, page: Option<Arc<Page>>) -> ServerOptions {
+fn server_options(args: &ServeArgs) -> ServerOptions {
     let from_environment = || {
         std::env::var(KEY_VARIABLE)
             .ok()
             .filter(|key| !key.is_empty())
     };
-    let names = if args.model_name.is_empty() {
-        vec![chosen.name()]
-    } else {
-        args.model_name.clone()
-    };
     ServerOptions {
         host: args.host.clone(),
         port: args.port,
         api_key: args.api_key.clone().or_else(from_environment),
-        names,
         cors_origins: args.cors_origin.clone(),
         queue: args.queue as usize,
         time_limit: args.time_limit,
         idle_unload: args.served.idle_unload,
-        defaults: Defaults {
-            sampler: SamplerOptions {
-                temperature: args.served.temperature.unwrap_or(chosen.temperature()),
-                top_k: args.top_k,
-                ..SamplerOptions::default()
-            },
-        },
         on_terminate: true,
-        page,
+        ..ServerOptions::default()
     }
 }
 

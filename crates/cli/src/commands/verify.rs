@@ -1,5 +1,7 @@
 //! `ouzel verify`: every file of a model is hashed again.
 
+use std::sync::atomic::AtomicBool;
+
 use ouzel_install::{Damage, find_damage};
 use ouzel_storage::{OsDisk, ShowPath};
 
@@ -14,7 +16,10 @@ use crate::report::bytes;
 pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     let chosen = models::choose(&args.model.model())?;
     let mut reporter = Reporter::new(ProgressMode::Auto, quiet);
-    let verified = find_damage(&OsDisk, &chosen.dir, &mut |event| reporter.show(event))?;
+    let cancel = AtomicBool::new(false);
+    let verified = find_damage(&OsDisk, &chosen.dir, &cancel, &mut |event| {
+        reporter.show(event);
+    })?;
     drop(reporter);
     let dir = chosen.dir.shown();
     match verified.damages.as_slice() {
@@ -54,7 +59,7 @@ pub fn run(args: &VerifyArgs, quiet: bool) -> anyhow::Result<()> {
     })
 }
 
-fn describe(damage: &Damage) -> String {
+pub fn describe(damage: &Damage) -> String {
     format!(
         "{}: {}: expected {}, found {}",
         damage.path.shown(),

@@ -12,6 +12,7 @@ use ouzel_storage::{DirLock, OsDisk, ShowPath, StorageError};
 
 use super::{EXTENSION, Places};
 use crate::demo;
+use crate::exit::CliError;
 
 /// Holds the name of the default model, or its path where it lies elsewhere.
 const DEFAULT_FILE: &str = "default";
@@ -119,6 +120,25 @@ impl Places {
             .collect()
     }
 
+    /// The model of this name, or at this path.
+    pub fn entry_of(&self, name: &str) -> anyhow::Result<Entry> {
+        let entries = self.entries();
+        let is_meant = |entry: &&Entry| entry.name == name || entry.path.as_os_str() == name;
+        if let Some(entry) = entries.iter().find(is_meant) {
+            return Ok(entry.clone());
+        }
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        let known = match names.as_slice() {
+            [] => "none".to_owned(),
+            names => names.join(", "),
+        };
+        Err(CliError::NoModel(format!(
+            "there is no model {name:?} in {}; installed: {known}",
+            self.models.shown()
+        ))
+        .into())
+    }
+
     fn entry(&self, path: PathBuf, is_default: bool) -> Option<Entry> {
         let is_here = path.parent() == Some(&self.models);
         let name = match is_here {
@@ -185,7 +205,7 @@ fn state_of(path: &Path) -> (State, u64) {
 }
 
 /// Bytes of the files in a folder and in its folders, as far as they can be seen.
-fn size_of(dir: &Path) -> u64 {
+pub fn size_of(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size_of(&entry.path()),

@@ -1,6 +1,7 @@
 //! Damage is found file by file and expert by expert, and only that comes again.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use ouzel_format::paths;
 use ouzel_hub::{COMMIT, Hub as Loopback, Options, REPOSITORY};
@@ -46,7 +47,10 @@ fn every_damage_is_named_and_only_that_comes_again() {
     flip(&disk, "packed_experts/layer_03.bin", 5 * stride + 77);
     flip(&disk, "packed_experts/layer_03.bin", 9 * stride + 1);
     flip(&disk, "packed_experts/layer_00.bin", 9);
-    let found = find_damage(&disk, &output(), &mut |_| {}).expect("a model");
+    let paused = find_damage(&disk, &output(), &AtomicBool::new(true), &mut |_| {});
+    assert!(matches!(paused, Err(InstallError::Paused)), "{paused:?}");
+    let found = find_damage(&disk, &output(), &AtomicBool::new(false), &mut |_| {});
+    let found = found.expect("a model");
     let named: Vec<String> = found
         .damages
         .iter()

@@ -202,7 +202,10 @@ impl Installation {
         drop(state);
         let this = self.clone();
         spawn_blocking(move || {
-            let run = || this.installer.run(&work, &cancel, &mut |news| this.hear(news));
+            let run = || {
+                this.installer
+                    .run(&work, &cancel, &mut |news| this.hear(news))
+            };
             let mistake = || "the installer failed in a way that it should not".to_owned();
             // Whatever happens, it ends: somebody may wait for that.
             let result = catch_unwind(AssertUnwindSafe(run));

@@ -1,6 +1,7 @@
 //! Which model answers, and what one would take: the page asks the engine for every figure and chooses by a wish.
 
-use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -8,8 +9,6 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::json;
 use tokio::task::spawn_blocking;
-
-use std::sync::Arc;
 
 use super::routes::{Shared, answered, keep_settings, nothing, said, settings};
 use crate::app::App;
@@ -25,6 +24,7 @@ pub fn routes() -> Router<Shared> {
         .route("/app/models/open", post(open))
         .route("/app/models/default", post(make_default))
         .route("/app/plan", post(plan))
+        .route("/app/measure", post(measure))
 }
 
 /// Asks the models something, on a thread that may wait.
@@ -71,13 +71,31 @@ async fn plan(State(shared): State<Shared>, request: Request) -> Response {
 /// The model that is loaded gives its memory back before another one takes any.
 fn with_what_comes_back(app: &App, planned: Planned) -> Planned {
     let process = app.current.get().engine.process();
-    let is_loaded = app.metrics.is_loaded.load(std::sync::atomic::Ordering::Relaxed);
+    let is_loaded = app.metrics.is_loaded.load(Ordering::Relaxed);
     let back = process.resident_bytes.filter(|_| is_loaded).unwrap_or(0);
     let free_bytes = planned.free_bytes.map(|free| free + back);
     Planned {
         free_bytes,
         fits: free_bytes.map(|free| planned.total_bytes <= free),
         ..planned
+    }
+}
+
+async fn measure(State(shared): State<Shared>, request: Request) -> Response {
+    let measured = async {
+        let wish: Wish = parse(&read(request).await?)?;
+        refuse_while_busy(&shared.app, "measure the machine")?;
+        ask(&shared, move |models| models.measure(&wish)).await?;
+        Ok(nothing())
+    };
+    answered(measured.await)
+}
+
+/// Neither would be what it is beside an answer.
+fn refuse_while_busy(app: &App, what: &'static str) -> Result<(), Refusal> {
+    match app.queue.load() {
+        (0, false) => Ok(()),
+        _ => Err(Refusal::Busy(what)),
     }
 }
 
@@ -96,10 +114,7 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
 /// Opens a model, lets it answer from now on, remembers it, and loads it. One that cannot be opened changes nothing.
 async fn take(shared: Shared, wish: Wish) -> Result<(), Refusal> {
     let app = &shared.app;
-    let (waiting, is_answering) = app.queue.load();
-    if waiting > 0 || is_answering {
-        return Err(Refusal::Busy("choose another model"));
-    }
+    refuse_while_busy(app, "choose another model")?;
     let wanted = wish.clone();
     let opened = ask(&shared, move |models| models.open(&wanted)).await?;
     done(app.queue.take(opened)?).await?;

@@ -165,6 +165,7 @@ fn status(shared: &Shared) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION"),
         model: chosen.name().to_owned(),
+        can_choose: app.options.models.is_some(),
         is_loaded: app.metrics.is_loaded.load(Ordering::Relaxed),
         is_loading: app.metrics.is_loading.load(Ordering::Relaxed),
         is_answering,

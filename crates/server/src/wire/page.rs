@@ -210,6 +210,8 @@ pub struct Status {
     pub version: &'static str,
     /// What the model is called; empty where none is chosen.
     pub model: String,
+    /// Whether another one can be chosen.
+    pub can_choose: bool,
     /// Whether it is in memory.
     pub is_loaded: bool,
     /// Whether it is on its way there.

@@ -60,6 +60,17 @@ pub struct Planned {
     pub free_bytes: Option<u64>,
     /// Whether it is enough.
     pub fits: Option<bool>,
+    /// How fast it would be, where the machine was measured.
+    pub expected: Option<Expected>,
+}
+
+/// How fast a model would be, as far as a measured machine foretells it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Expected {
+    /// Tokens a second of an answer, with the context nearly full.
+    pub decode_tokens_per_s: f64,
+    /// Tokens a second of a prompt of 512, with no expert in memory yet.
+    pub prefill_tokens_per_s: f64,
 }
 
 /// A model in the list.
@@ -154,6 +165,8 @@ pub struct Offer {
     pub transfer_bytes: u64,
     /// Of those, the ones that have come before.
     pub come_bytes: u64,
+    /// Bytes of an unfinished installation of another checkpoint that are removed first.
+    pub removes_bytes: u64,
     /// Bytes of the finished model.
     pub disk_bytes: u64,
     /// Bytes that must be free, with a reserve.
