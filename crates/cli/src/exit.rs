@@ -97,6 +97,7 @@ fn library_code(error: &Error) -> u8 {
             TextError::Unreadable { .. } => IO,
             _ => MODEL,
         },
+        Error::Constraint(_) => FAILURE,
         Error::Conversation(_) | Error::EmptyPrompt | Error::ContextFull { .. } => USAGE,
     }
 }

@@ -10,4 +10,9 @@ pub trait TokenConstraint: Send {
 
     /// The answer goes on with this token, which was allowed.
     fn accept(&mut self, id: u32);
+
+    /// Why no token may come, where that is no end of an answer; the answer fails then.
+    fn error(&self) -> Option<&str> {
+        None
+    }
 }

@@ -23,6 +23,11 @@ pub enum Error {
     /// There is nothing to answer.
     #[error("the prompt is empty; give at least one word")]
     EmptyPrompt,
+    /// The answer could not be held any further to what was demanded of it.
+    #[error(
+        "the answer cannot be held to what was demanded of it: {0}; demand something simpler, such as a schema with fewer optional properties"
+    )]
+    Constraint(String),
     /// The prompt and one token of an answer do not fit the context. Nothing was changed.
     #[error(
         "{needed} tokens are needed and the context has {capacity}; shorten the prompt or give a larger --max-context"

@@ -230,6 +230,9 @@ impl<'s> Generation<'s> {
             return Ok(());
         }
         let Some(id) = self.choose() else {
+            if let Some(why) = self.constraint.as_ref().and_then(|c| c.error()) {
+                return Err(Error::Constraint(why.to_owned()));
+            }
             self.end(StopReason::NothingAllowed);
             return Ok(());
         };

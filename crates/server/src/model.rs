@@ -129,6 +129,7 @@ impl Engine for ModelEngine {
                 (Prompt { text, ids }, Vec::new())
             }
         };
+        let mut warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();
         let demand = match &turn.demand {
             None => None,
             Some(demand) => {
@@ -138,7 +139,9 @@ impl Engine for ModelEngine {
                     parallel: turn.settings.parallel_calls,
                     fields: turn.fields,
                 };
-                Some(self.grammar.checked(&demanded)?)
+                let (demand, unheld) = self.grammar.checked(&demanded)?;
+                warnings.extend(unheld);
+                Some(demand)
             }
         };
         // Where every call has its marks, text that looks like one without them is text.
@@ -149,7 +152,7 @@ impl Engine for ModelEngine {
             tool_names: tool_names.filter(|_| !is_marked).collect(),
             settings: turn.settings,
             demand,
-            warnings: warnings.iter().map(Warning::to_string).collect(),
+            warnings,
         })
     }
 
@@ -339,7 +342,9 @@ fn refusal(error: Error, field: &'static str) -> Refusal {
         Error::Conversation(_) | Error::EmptyPrompt => {
             Refusal::invalid(field, format!("{field}: {error}"))
         }
-        Error::ContextFull { .. } | Error::Engine(_) | Error::Text(_) => internal(error),
+        Error::ContextFull { .. } | Error::Constraint(_) | Error::Engine(_) | Error::Text(_) => {
+            internal(error)
+        }
     }
 }
 

@@ -138,6 +138,10 @@ impl TokenConstraint for Bound {
     fn accept(&mut self, id: u32) {
         self.0.accept(id);
     }
+
+    fn error(&self) -> Option<&str> {
+        self.0.error()
+    }
 }
 
 fn in_words(error: Error) -> String {

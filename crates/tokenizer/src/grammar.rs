@@ -31,6 +31,20 @@ use vocabulary::{Ids, Vocabulary};
 /// States of a grammar's lexer. llguidance's own limit is 250,000, at 1 to 2 kB each; schemas of real tools need some hundreds.
 const MAX_LEXER_STATES: usize = 8_192;
 
+/// JSON values in the schemas of one demand. llguidance walks down a schema by calling itself, once a property or a reference, and takes time that grows
+/// faster than the schema: what 40 tools of 100 kB need fits several times, and what would take seconds does not.
+const MAX_SCHEMA_VALUES: usize = 8_192;
+/// Entries of one object in a schema; the time that many optional properties take grows with the square of their number.
+const MAX_ENTRIES: usize = 1_024;
+/// What one place of a text may mean at once, as llguidance counts it: four for each optional property that may come next.
+const MAX_ITEMS_IN_ROW: usize = 8 * MAX_ENTRIES;
+/// The stack for that; only what is used of it takes memory, which is given back. An eighth of it is enough for the longest chains that
+/// [`MAX_SCHEMA_VALUES`] allows.
+const COMPILE_STACK_BYTES: usize = 256 << 20;
+
+/// More of an error is a schema's own text.
+const MAX_ERROR_CHARS: usize = 300;
+
 /// What an answer must look like.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Demand {
@@ -122,11 +136,13 @@ impl Grammars {
         demand: &Demand,
     ) -> Result<Constraint, GrammarError> {
         let ids = self.vocabulary.ids();
-        let Some((grammar, mode)) = grammar(demand, ids)? else {
-            return Ok(Constraint::none(ids));
-        };
-        let matcher = self.matcher(tokenizer, grammar)?;
-        Ok(Constraint::new(ids, mode, matcher))
+        on_deep_stack(|| {
+            let Some(compiled) = grammar(demand, ids)? else {
+                return Ok(Constraint::none(ids));
+            };
+            let matcher = self.matcher(tokenizer, compiled.grammar)?;
+            Ok(Constraint::new(ids, compiled.mode, matcher))
+        })
     }
 
     fn matcher(
@@ -167,17 +183,20 @@ impl Checker {
         }
     }
 
-    /// Whether [`Grammars::compile`] would take this demand.
+    /// Whether [`Grammars::compile`] would take this demand, and which tools' arguments it would not hold to their schemas.
     ///
     /// # Errors
     /// The same as there, but for what is wrong with a model's vocabulary.
-    pub fn check(&self, demand: &Demand) -> Result<(), GrammarError> {
-        let Some((grammar, _)) = grammar(demand, vocabulary::BYTES_ALONE)? else {
-            return Ok(());
-        };
-        let factory = self.factory.as_ref();
-        let factory = factory.map_err(|error| GrammarError::Vocabulary(error.clone()))?;
-        parse(factory, grammar).map(drop)
+    pub fn check(&self, demand: &Demand) -> Result<Vec<Unheld>, GrammarError> {
+        on_deep_stack(|| {
+            let Some(compiled) = grammar(demand, vocabulary::BYTES_ALONE)? else {
+                return Ok(Vec::new());
+            };
+            let factory = self.factory.as_ref();
+            let factory = factory.map_err(|error| GrammarError::Vocabulary(error.clone()))?;
+            parse(factory, compiled.grammar)?;
+            Ok(compiled.unheld)
+        })
     }
 }
 
@@ -187,24 +206,51 @@ impl fmt::Debug for Checker {
     }
 }
 
+/// A tool whose schema cannot be enforced and need not be: any object will do as its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unheld {
+    /// The tool.
+    pub tool: String,
+    /// What of its schema cannot be enforced.
+    pub why: GrammarError,
+}
+
+/// A demand as llguidance takes it.
+struct Compiled {
+    grammar: TopLevelGrammar,
+    mode: Mode,
+    unheld: Vec<Unheld>,
+}
+
 /// The grammar of a demand, or nothing where everything is allowed.
-fn grammar(demand: &Demand, ids: Ids) -> Result<Option<(TopLevelGrammar, Mode)>, GrammarError> {
+fn grammar(demand: &Demand, ids: Ids) -> Result<Option<Compiled>, GrammarError> {
+    let whole = |grammar| Compiled {
+        grammar,
+        mode: Mode::Whole,
+        unheld: Vec::new(),
+    };
     Ok(Some(match demand {
-        Demand::JsonObject => (json_grammar(json!({"type": "object"}))?, Mode::Whole),
+        Demand::JsonObject => whole(json_grammar(json!({"type": "object"}))?),
         Demand::JsonSchema(schema) => {
+            check_size(&mut [schema].into_iter())?;
             keywords::check(schema)?;
-            (json_grammar(schema.clone())?, Mode::Whole)
+            whole(json_grammar(schema.clone())?)
         }
         Demand::JsonOrTools {
             schema,
             tools,
             parallel,
         } => {
+            let tools = callable(tools, None)?;
+            check_size(&mut parameters(&tools).chain([schema]))?;
             keywords::check(schema)?;
             let text = json_options(schema.clone())?;
-            let tools = callable(tools, None)?;
-            let lark = calls::grammar(&tools, ids, *parallel, Some(&text))?;
-            (TopLevelGrammar::from_lark(lark), Mode::Calls)
+            let (lark, unheld) = calls::grammar(&tools, ids, *parallel, Some(&text))?;
+            Compiled {
+                grammar: TopLevelGrammar::from_lark(lark),
+                mode: Mode::Calls,
+                unheld,
+            }
         }
         Demand::Tools {
             tools,
@@ -216,22 +262,70 @@ fn grammar(demand: &Demand, ids: Ids) -> Result<Option<(TopLevelGrammar, Mode)>,
             if !at_least_one && !tools.iter().any(|tool| tool.strict) {
                 return Ok(None);
             }
+            check_size(&mut parameters(&tools))?;
             let several = *at_least_one && *parallel;
-            let lark = calls::grammar(&tools, ids, several, None)?;
-            let mode = if *at_least_one {
-                Mode::Calls
-            } else {
-                Mode::FreeWithCalls
-            };
-            (TopLevelGrammar::from_lark(lark), mode)
+            let (lark, unheld) = calls::grammar(&tools, ids, several, None)?;
+            Compiled {
+                grammar: TopLevelGrammar::from_lark(lark),
+                mode: match at_least_one {
+                    true => Mode::Calls,
+                    false => Mode::FreeWithCalls,
+                },
+                unheld,
+            }
         }
     }))
+}
+
+fn parameters<'a>(tools: &'a [&Tool]) -> impl Iterator<Item = &'a Value> {
+    tools.iter().filter_map(|tool| tool.parameters.as_ref())
+}
+
+/// Refuses schemas that are too large together.
+fn check_size(schemas: &mut dyn Iterator<Item = &Value>) -> Result<(), GrammarError> {
+    let mut left: Vec<&Value> = schemas.collect();
+    let mut n_values = 0;
+    while let Some(value) = left.pop() {
+        n_values += 1;
+        if n_values > MAX_SCHEMA_VALUES {
+            return Err(GrammarError::Schema(format!(
+                "it has more than {MAX_SCHEMA_VALUES} JSON values"
+            )));
+        }
+        match value {
+            Value::Array(items) => left.extend(items),
+            Value::Object(map) if map.len() > MAX_ENTRIES => {
+                return Err(GrammarError::Schema(format!(
+                    "it has an object with more than {MAX_ENTRIES} entries"
+                )));
+            }
+            Value::Object(map) => left.extend(map.values()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Does it on a thread of its own.
+fn on_deep_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, GrammarError> + Send,
+) -> Result<T, GrammarError> {
+    let failed = |why: &str| GrammarError::Schema(why.to_owned());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("grammar".to_owned())
+            .stack_size(COMPILE_STACK_BYTES)
+            .spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| failed(&format!("no thread for it: {error}")))?;
+        let mistake = |_| Err(failed("llguidance failed in a way that it should not"));
+        thread.join().unwrap_or_else(mistake)
+    })
 }
 
 fn parse(factory: &ParserFactory, grammar: TopLevelGrammar) -> Result<Matcher, GrammarError> {
     let matcher = Matcher::new(factory.create_parser(grammar));
     match matcher.get_error() {
-        Some(error) => Err(GrammarError::Schema(first_line(&error))),
+        Some(error) => Err(GrammarError::Schema(one_line(&error))),
         None => Ok(matcher),
     }
 }
@@ -252,6 +346,7 @@ fn factory(env: &TokEnv) -> Result<ParserFactory, String> {
     factory.quiet();
     let limits = factory.limits_mut();
     limits.max_lexer_states = MAX_LEXER_STATES;
+    limits.max_items_in_row = MAX_ITEMS_IN_ROW;
     // An error is shown to people; what the model wrote is not for it.
     limits.verbose_errors = false;
     Ok(factory)
@@ -293,6 +388,12 @@ fn callable<'a>(tools: &'a [Tool], only: Option<&str>) -> Result<Vec<&'a Tool>, 
     }
 }
 
-fn first_line(error: &str) -> String {
-    error.lines().next().unwrap_or("").to_owned()
+/// Some errors show in several lines what they are about.
+fn one_line(error: &str) -> String {
+    let line: Vec<&str> = error.split_whitespace().collect();
+    let line = line.join(" ");
+    match line.char_indices().nth(MAX_ERROR_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }

@@ -3,7 +3,7 @@
 //! The grammar itself is compiled by whoever owns the model. Here it is compiled for a vocabulary of single bytes, which finds the same
 //! faults and takes no memory to speak of.
 
-use ouzel_tokenizer::grammar::{self, Checker, GrammarError, Grammars};
+use ouzel_tokenizer::grammar::{self, Checker, GrammarError, Grammars, Unheld};
 use ouzel_tokenizer::{Tokenizer, Tool};
 
 use crate::error::Refusal;
@@ -43,11 +43,14 @@ impl Grammar {
         self.bytes
     }
 
-    /// What an answer must look like, as the model's owner compiles it.
+    /// What an answer must look like, as the model's owner compiles it, and what of the request it does not hold to.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with what of a schema cannot be enforced.
-    pub fn checked(&self, demanded: &Demanded<'_>) -> Result<grammar::Demand, Refusal> {
+    pub fn checked(
+        &self,
+        demanded: &Demanded<'_>,
+    ) -> Result<(grammar::Demand, Vec<String>), Refusal> {
         let (field, demand) = match demanded.demand {
             Demand::JsonObject => (demanded.fields.format, grammar::Demand::JsonObject),
             Demand::JsonSchema(schema) => (
@@ -81,8 +84,11 @@ impl Grammar {
             Refusal::invalid(field, format!("{field}: {error}"))
         };
         let checker = self.checker.as_ref().map_err(refused)?;
-        checker.check(&demand).map_err(|error| refused(&error))?;
-        Ok(demand)
+        let unheld = checker.check(&demand).map_err(|error| refused(&error))?;
+        let warning = |Unheld { tool, why }| {
+            format!("tools: the arguments of {tool:?} are not held to its schema: {why}")
+        };
+        Ok((demand, unheld.into_iter().map(warning).collect()))
     }
 }
 

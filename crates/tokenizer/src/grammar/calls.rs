@@ -16,7 +16,7 @@ mod scalar;
 
 use super::keywords::{MAX_DEPTH, UNSUPPORTED, unsupported};
 use super::vocabulary::Ids;
-use super::{GrammarError, literal};
+use super::{GrammarError, Unheld, literal};
 use crate::conversation::{Tool, escaped, pointed};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -68,19 +68,20 @@ pub(super) fn is_callable(name: &str) -> bool {
         && name.chars().any(|c| c.is_ascii_alphanumeric())
 }
 
-/// The grammar, in Lark's notation as llguidance extends it; `instead` is a schema whose JSON may come in the place of calls.
+/// The grammar, in Lark's notation as llguidance extends it, and the tools that it does not hold to their schemas; `instead` is a schema whose JSON may
+/// come in the place of calls.
 pub(super) fn grammar(
     tools: &[&Tool],
     ids: Ids,
     several: bool,
     instead: Option<&Value>,
-) -> Result<String, GrammarError> {
+) -> Result<(String, Vec<Unheld>), GrammarError> {
     let mut writer = Writer::new(&NO_SCHEMA, ids);
-    let mut calls = Vec::new();
+    let (mut calls, mut unheld) = (Vec::new(), Vec::new());
     for tool in tools {
         let arguments = match &tool.parameters {
             None => "\"{\" \"}\"".to_owned(),
-            Some(schema) => arguments(&mut writer, tool, schema)?,
+            Some(schema) => arguments(&mut writer, tool, schema, &mut unheld)?,
         };
         let name = literal::text(&tool.name);
         calls.push(writer.rule(&format!("{name} {arguments}"))?);
@@ -96,7 +97,7 @@ pub(super) fn grammar(
         let json = writer.rule(&format!("%json {schema}"))?;
         start = format!("{json} | {start}");
     }
-    Ok(format!("start: {start}\n{}", writer.rules))
+    Ok((format!("start: {start}\n{}", writer.rules), unheld))
 }
 
 /// The arguments of one tool. Where a schema cannot be enforced and need not be, any object will do.
@@ -104,6 +105,7 @@ fn arguments<'a>(
     writer: &mut Writer<'a>,
     tool: &Tool,
     schema: &'a Value,
+    unheld: &mut Vec<Unheld>,
 ) -> Result<String, GrammarError> {
     writer.root = schema;
     writer.references.clear();
@@ -121,7 +123,11 @@ fn arguments<'a>(
             Err(GrammarError::Unsupported { keyword, path })
         }
         Err(error) if tool.strict => Err(error),
-        Err(_) => {
+        Err(why) => {
+            unheld.push(Unheld {
+                tool: tool.name.clone(),
+                why,
+            });
             writer.rules.truncate(written);
             // What was cut away must not be referred to.
             writer.any = None;
@@ -310,8 +316,12 @@ impl<'a> Writer<'a> {
             })
             .map(|value| literal::value(value, &self.quote))
             .collect();
-        if fits.is_empty() {
-            return Err(unsupported("enum", path));
+        // A string cannot hold the mark that ends it.
+        if fits.is_empty() || values.iter().any(literal::holds_quote) {
+            let keyword = ["const", "enum"]
+                .into_iter()
+                .find(|key| map.contains_key(*key));
+            return Err(unsupported(keyword.unwrap_or("enum"), path));
         }
         self.nullable(map, fits)
     }

@@ -108,7 +108,7 @@ impl Constraint {
         }
     }
 
-    /// Takes the id that came. One that was not allowed ends the constraint: then only the end may come.
+    /// Takes the id that came. One that was not allowed makes the constraint give up: then nothing may come.
     pub fn accept(&mut self, id: u32) {
         let ids = self.ids;
         self.is_current = false;
@@ -143,7 +143,7 @@ impl Constraint {
         }
     }
 
-    /// Whether only the end of the answer may come, or has come.
+    /// Whether only the end of the answer may come, or has come, or nothing may come any more.
     pub fn is_finished(&self) -> bool {
         match (&self.matcher, self.phase) {
             (_, Phase::Done) => true,
@@ -152,7 +152,7 @@ impl Constraint {
         }
     }
 
-    /// Why the constraint gave up, if it did. The text names no content.
+    /// Why the constraint gave up, if it did: an answer that ended then would look complete, and nothing may come. The text names no content.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -211,7 +211,9 @@ impl Constraint {
         if self.mask.iter().all(|word| *word == 0) {
             self.fail("no token fits".to_owned());
         }
-        if self.phase == Phase::Done {
+        if self.error.is_some() {
+            self.mask.fill(0);
+        } else if self.phase == Phase::Done {
             self.mask.fill(0);
             for id in self.ends_of_turn().into_iter().flatten() {
                 self.set(id, true);

@@ -1,5 +1,6 @@
 //! Texts and values as a Lark grammar writes them.
 
+use crate::call::QUOTE;
 use serde_json::Value;
 
 /// A text as a literal of the grammar.
@@ -15,6 +16,18 @@ pub(super) fn text(text: &str) -> String {
     }
     literal.push('"');
     literal
+}
+
+/// Whether some text in a value could not be read again.
+pub(super) fn holds_quote(value: &Value) -> bool {
+    match value {
+        Value::String(string) => string.contains(QUOTE),
+        Value::Array(items) => items.iter().any(holds_quote),
+        Value::Object(map) => map
+            .iter()
+            .any(|(name, item)| name.contains(QUOTE) || holds_quote(item)),
+        _ => false,
+    }
 }
 
 /// A value in the model's notation, as what the grammar asks for. `quote` is the grammar's name of the mark around strings.
