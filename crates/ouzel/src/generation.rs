@@ -297,7 +297,16 @@ impl<'s> Generation<'s> {
 
     fn end(&mut self, stop: StopReason) {
         self.give_up_prompt();
-        if stop == StopReason::ToolCall {
+        // What was cut off is no call, and its notation no text for anybody.
+        let is_cut_off = match stop {
+            StopReason::ToolCall
+            | StopReason::MaxNew
+            | StopReason::ContextFull
+            | StopReason::NothingAllowed
+            | StopReason::Cancelled => true,
+            StopReason::StopId(_) | StopReason::StopText(_) => false,
+        };
+        if is_cut_off {
             self.parser.discard_call();
         }
         let events = &mut self.events;

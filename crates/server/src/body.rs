@@ -12,8 +12,10 @@ use tokio::time::timeout;
 
 use crate::error::Refusal;
 
-/// Twenty times a context of 200,000 tokens as text: whoever sends more sends pictures.
-pub const MAX_BODY_BYTES: usize = 16 << 20;
+/// Four times the longest context as text: whoever sends more sends pictures.
+pub const MAX_BODY_BYTES: usize = 4 << 20;
+/// Values of one body: each takes some ten times its text in memory. 40 tools of 100 kB and a conversation of 1,000 messages have some 20,000.
+const MAX_VALUES: usize = 200_000;
 /// What is read of a longer one, so that its sender hears why it is refused.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// A body arrives within this time.
@@ -75,6 +77,12 @@ async fn collect(mut body: Body) -> Result<Bytes, Refusal> {
 /// # Errors
 /// [`Refusal::Invalid`].
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    if n_values(bytes) > MAX_VALUES {
+        return Err(Refusal::Invalid {
+            param: None,
+            message: format!("the body has more than {MAX_VALUES} JSON values"),
+        });
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -82,6 +90,21 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     })?;
     json.end().map_err(|error| explain(".", &error))?;
     Ok(value)
+}
+
+/// Values of a text that is JSON: each but the first stands behind a bracket, a brace or a comma. A key counts as part of its value.
+fn n_values(bytes: &[u8]) -> usize {
+    let (mut n, mut is_string, mut is_escaped) = (1, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b'[' | b'{' | b',' if !is_string => n += 1,
+            _ => {}
+        }
+    }
+    n
 }
 
 fn explain(path: &str, error: &serde_json::Error) -> Refusal {

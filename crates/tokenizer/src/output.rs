@@ -143,7 +143,7 @@ impl<'t> OutputParser<'t> {
         }
     }
 
-    /// Forgets a call that has begun and that nobody will run.
+    /// Forgets a call that has begun, where nobody will run it or it will not be completed.
     pub fn discard_call(&mut self) {
         if self.text.part == Part::Call {
             self.text.calls.discard();

@@ -214,6 +214,7 @@ fn what_the_engine_offers_works() {
     );
     tool_round(&serving);
     bound(&serving);
+    bound_at_the_limits(&serving);
     bound_or_calling(&serving);
     raw_text(&serving);
 }
@@ -312,6 +313,55 @@ fn bound(serving: &Serving) {
         text.contains("response_format") && text.contains("not"),
         "{text}"
     );
+}
+
+/// Schemas that go deep, calls that are cut off, and answers that cannot be held to what was asked for: none ends the server or looks whole.
+fn bound_at_the_limits(serving: &Serving) {
+    let format = |schema: Value| json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "x", "schema": schema } } });
+    let last = 2_000;
+    let links: serde_json::Map<String, Value> = (0..last)
+        .map(|i| {
+            (
+                format!("d{i}"),
+                json!({ "$ref": format!("#/$defs/d{}", i + 1) }),
+            )
+        })
+        .chain([(format!("d{last}"), json!({ "type": "null" }))])
+        .collect();
+    let deep = json!({ "$defs": links, "$ref": "#/$defs/d0" });
+    let answer = |more| {
+        serving.ask(
+            "POST",
+            "/v1/chat/completions",
+            &chat("What is a thrush?", more),
+        )
+    };
+    // Whether it is one entry too many or not, somebody answers.
+    let (status, text) = answer(format(deep));
+    assert_eq!(status, 400, "{text}");
+    assert!(text.contains("more than 1024 entries"), "{text}");
+    let properties: serde_json::Map<String, Value> = (0..700)
+        .map(|i| (format!("p{i}"), json!({ "type": "string" })))
+        .collect();
+    let (status, text) = answer(format(
+        json!({ "type": "object", "properties": properties, "maxProperties": 0 }),
+    ));
+    assert!([200, 400].contains(&status), "{text}");
+    let (status, text) = answer(format(
+        json!({ "type": "string", "pattern": "(.*a.{40}){5}" }),
+    ));
+    assert!(status != 200 || text.contains("\"length\""), "{text}");
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "array", "items": { "type": "null" }, "minItems": 5_000 } } });
+    let tools =
+        json!([{ "type": "function", "function": { "name": "f", "parameters": parameters } }]);
+    let cut_off = json!({ "tools": tools, "tool_choice": "required", "max_tokens": 3 });
+    let choice = serving.ok("/v1/chat/completions", &chat("What is a thrush?", cut_off))["choices"]
+        [0]
+    .clone();
+    assert_eq!(choice["finish_reason"], "length", "{choice}");
+    let content = choice["message"]["content"].as_str().unwrap_or_default();
+    assert_eq!(content, "", "{choice}");
+    assert_eq!(serving.ask("GET", "/health", &json!(null)).0, 200);
 }
 
 /// With a format and tools an answer has the format or calls; which of them is up to the model, and here to a bias.

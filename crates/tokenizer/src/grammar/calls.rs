@@ -14,7 +14,7 @@
 mod object;
 mod scalar;
 
-use super::keywords::{MAX_DEPTH, UNSUPPORTED, unsupported};
+use super::keywords::{MAX_DEPTH, UNSUPPORTED, leads_nowhere, unsupported};
 use super::vocabulary::Ids;
 use super::{GrammarError, Unheld, literal};
 use crate::conversation::{Tool, escaped, pointed};
@@ -335,7 +335,7 @@ impl<'a> Writer<'a> {
         let target = reference
             .as_str()
             .and_then(|name| Some((name, pointed(self.root, name)?)));
-        let (name, target) = target.ok_or_else(|| unsupported("$ref", path))?;
+        let (name, target) = target.ok_or_else(|| leads_nowhere(reference, path))?;
         if let Some(rule) = self.references.get(name) {
             return Ok(rule.clone());
         }

@@ -70,6 +70,10 @@ pub(super) fn unsupported(keyword: &str, path: &str) -> GrammarError {
     }
 }
 
+pub(super) fn leads_nowhere(reference: &Value, path: &str) -> GrammarError {
+    GrammarError::Schema(format!("the $ref {reference} at {path:?} leads nowhere"))
+}
+
 fn check_at(root: &Value, schema: &Value, path: &str, depth: usize) -> Result<(), GrammarError> {
     if depth > MAX_DEPTH {
         let deep = format!("it is deeper than {MAX_DEPTH} levels at {path:?}");
@@ -94,7 +98,7 @@ fn check_at(root: &Value, schema: &Value, path: &str, depth: usize) -> Result<()
                 .is_some()
         };
         if keyword == "$ref" && !leads(value) {
-            return Err(unsupported(keyword, path));
+            return Err(leads_nowhere(value, path));
         }
         if !SCHEMAS.contains(&keyword.as_str()) {
             continue;
