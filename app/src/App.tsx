@@ -168,11 +168,12 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
     api.changeSettings(change).then(onSettings, onProblem);
   };
   const samples = past.current.samples;
+  const content = isFirstRun ? "first-run" : "composer";
   return (
     <div class={`page ${areDetailsOpen ? "with-details" : ""}`}>
-      <a class="skip" href="#composer" onClick={(event) => {
+      <a class="skip" href={`#${content}`} onClick={(event) => {
         event.preventDefault();
-        document.getElementById("composer")?.focus();
+        document.getElementById(content)?.focus();
       }}>{words.skip}</a>
       <Sidebar
         chats={chats} current={id} search={search} searchField={searchField} isOpen={isListOpen}

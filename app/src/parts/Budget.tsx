@@ -59,9 +59,10 @@ export function Budget({ model, wish: before, isLoaded, loading, onLoad, onProbl
       {problem("model") && <p class="problem" role="alert"><Icon name="warning" /><span lang="en">{problem("model")}</span></p>}
       <Memory value={wish.memory_bytes ?? null} planned={planned} problem={problem("memory_bytes")} onSet={(memory_bytes) => change({ memory_bytes })} />
       <div class="grid">
-        <Count name={setup.contextTokens} value={wish.context ?? null} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
+        <Count name={setup.contextTokens} value={wish.context ?? null} resolved={planned?.context} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
           problem={problem("context")} onSet={(context) => change({ context })} />
-        <Count name={setup.slotsALayer} value={wish.slots ?? null} hint={setup.slotsHint}
+        <Count name={setup.slotsALayer} value={wish.slots ?? null}
+          resolved={planned && planned.layers > 0 ? Math.floor(planned.slots / planned.layers) : undefined} hint={setup.slotsHint}
           problem={problem("slots")} onSet={(slots) => change({ slots })} />
       </div>
       <Field name={setup.io}>
@@ -89,13 +90,15 @@ export function Budget({ model, wish: before, isLoaded, loading, onLoad, onProbl
 interface CountProps {
   name: string;
   value: number | null;
+  /** What the engine takes where nothing is said. */
+  resolved: number | undefined;
   hint: string;
   problem: string | null;
   onSet: (value: number | null) => void;
 }
 
 /** A whole number that may be left to the engine. */
-function Count({ name, value, hint, problem, onSet }: CountProps) {
+function Count({ name, value, resolved, hint, problem, onSet }: CountProps) {
   const { words } = useSpeech();
   const [isWrong, setWrong] = useState(false);
   const change = (field: HTMLInputElement) => {
@@ -105,8 +108,8 @@ function Count({ name, value, hint, problem, onSet }: CountProps) {
   };
   return (
     <Field name={name}>
-      <input type="number" inputMode="numeric" defaultValue={value ?? ""} min={1} max={4294967295} step={1} aria-invalid={isWrong || problem !== null}
-        onInput={(event) => change(event.currentTarget)} />
+      <input type="number" inputMode="numeric" defaultValue={value ?? ""} min={1} max={4294967295} step={1} placeholder={String(resolved ?? "")}
+        aria-invalid={isWrong || problem !== null} onInput={(event) => change(event.currentTarget)} />
       {isWrong ? <Wrong message={words.setup.wrongNumber} /> : <Wrong message={problem} isEnglish />}
       <span class="soft small">{hint}</span>
     </Field>

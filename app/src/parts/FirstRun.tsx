@@ -28,7 +28,7 @@ export function FirstRun({ models, isLoading, onChoose, onProblem }: Props) {
       <section class="first-run" aria-labelledby="first-run">
         <header>
           <img src="/assets/icon.svg" alt="" width="64" height="64" />
-          <h1 id="first-run">{setup.choose}</h1>
+          <h1 id="first-run" tabIndex={-1}>{setup.choose}</h1>
           <p class="soft">{setup.chooseMore}</p>
         </header>
         {shelf.problem && <p class="problem" role="alert"><Icon name="warning" /><span lang="en">{shelf.problem}</span></p>}
@@ -66,7 +66,7 @@ function Installed({ models, onChoose }: { models: Listed[]; onChoose: (model: s
           <li key={model.name}>
             <p>{model.name}</p>
             <p class="soft small">{[model.bytes > 0 ? bytes(model.bytes) : null, setup.state[model.state]].filter(Boolean).join(" · ")}</p>
-            <button type="button" class="plain" aria-label={setup.openNamed(model.name)} onClick={() => onChoose(model.name)}>
+            <button type="button" class="plain" aria-label={setup.about(model.state === "complete" ? setup.open : words.details, model.name)} onClick={() => onChoose(model.name)}>
               {model.state === "complete" ? setup.open : words.details}
             </button>
           </li>

@@ -34,9 +34,9 @@ export function Memory({ value, planned, problem, onSet }: Props) {
   };
   return (
     <div class="memory">
-      {planned && <Slider value={value ?? planned.total_bytes} planned={planned} onSet={(bytes) => write(inGib(bytes))} />}
+      {planned && <Slider value={value ?? planned.total_bytes} planned={planned} onSet={(bytes) => write(inGib(bytes, planned.smallest_bytes))} />}
       <Field name={setup.memoryGib}>
-        <input type="number" inputMode="decimal" min={0} step="any" value={text} aria-invalid={isWrong || problem !== null}
+        <input type="number" inputMode="decimal" min={0} step="any" value={text} placeholder={planned ? inGib(planned.total_bytes) : ""} aria-invalid={isWrong || problem !== null}
           onInput={(event) => write(event.currentTarget.validity.badInput ? "?" : event.currentTarget.value)} />
         {isWrong ? <Wrong message={setup.wrongNumber} /> : <Wrong message={problem} isEnglish />}
         <span class="soft small">{planned ? setup.memoryHint(bytes(planned.smallest_bytes)) : ""}</span>
@@ -45,11 +45,11 @@ export function Memory({ value, planned, problem, onSet }: Props) {
   );
 }
 
-/** Three digits that matter, and never less than what was meant. */
-function inGib(bytes: number): string {
-  const gib = bytes / GIB;
-  const digits = gib < 1 ? 4 : 2;
-  return String(Math.ceil(gib * 10 ** digits) / 10 ** digits);
+/** Few digits, and neither more than was meant nor less than the least. */
+function inGib(bytes: number, least = 0): string {
+  const scale = bytes < GIB ? 1e4 : 1e2;
+  const gib = Math.floor((bytes / GIB) * scale);
+  return String((gib * GIB < least * scale ? gib + 1 : gib) / scale);
 }
 
 function Slider({ value, planned, onSet }: { value: number; planned: Planned; onSet: (bytes: number) => void }) {

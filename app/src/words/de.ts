@@ -177,7 +177,7 @@ export const de: Words = {
     installed: "Auf diesem Computer",
     open: "Öffnen",
     openModel: "Das Modell öffnen",
-    openNamed: (model) => `${model} öffnen`,
+    about: (what, model) => `${what}: ${model}`,
     opening: (model) => `Lädt ${model} …`,
     nothingInstalled: "Noch ist kein Modell installiert.",
     models: "Modelle",

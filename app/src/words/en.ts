@@ -175,7 +175,7 @@ export const en = {
     installed: "On this computer",
     open: "Open",
     openModel: "Open the model",
-    openNamed: (model: string) => `Open ${model}`,
+    about: (what: string, model: string) => `${what}: ${model}`,
     opening: (model: string) => `Loading ${model} …`,
     nothingInstalled: "No model is installed yet.",
     models: "Models",
