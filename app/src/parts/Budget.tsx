@@ -9,7 +9,7 @@ import { Bar } from "./Bar";
 import { Field } from "./Fields";
 import { Icon } from "./Icon";
 import { Memory } from "./Memory";
-import { Resolved } from "./Resolved";
+import { Fits, Resolved } from "./Resolved";
 
 /** A moment after the last change: a plan takes some work. */
 const PAUSE_MS = 250;
@@ -58,6 +58,7 @@ export function Budget({ model, wish: before, isLoaded, loading, onLoad, onProbl
     <form class="budget" aria-label={setup.budget} onSubmit={load}>
       {problem("model") && <p class="problem" role="alert"><Icon name="warning" /><span lang="en">{problem("model")}</span></p>}
       <Memory value={wish.memory_bytes ?? null} planned={planned} problem={problem("memory_bytes")} onSet={(memory_bytes) => change({ memory_bytes })} />
+      {planned && !refusal && <Fits planned={planned} />}
       <div class="grid">
         <Count name={setup.contextTokens} value={wish.context ?? null} resolved={planned?.context} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
           problem={problem("context")} onSet={(context) => change({ context })} />

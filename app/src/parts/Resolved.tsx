@@ -23,7 +23,6 @@ export function Resolved({ planned, isOld, wish, onMeasured, onProblem }: Props)
   return (
     <section class={`resolved ${isOld ? "old" : ""}`} aria-label={setup.result} aria-busy={isOld}>
       <h3>{setup.result}</h3>
-      <Fits planned={planned} />
       <dl class="facts">
         <Fact name={setup.total}>{bytes(planned.total_bytes)}</Fact>
         <Fact name={words.context}>{setup.contextOf(number(planned.context), number(planned.max_context))}</Fact>
@@ -49,7 +48,8 @@ export function Resolved({ planned, isOld, wish, onMeasured, onProblem }: Props)
   );
 }
 
-function Fits({ planned }: { planned: Planned }) {
+/** Whether there is as much memory as it takes. */
+export function Fits({ planned }: { planned: Planned }) {
   const { words, bytes } = useSpeech();
   const { setup } = words;
   const { free_bytes: free, total_bytes: total } = planned;
