@@ -4,11 +4,14 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import * as api from "./api";
 import { useConversation } from "./conversation";
 import { History } from "./history";
+import { useModels } from "./models";
 import { Chat } from "./parts/Chat";
 import { ChatHeader } from "./parts/ChatHeader";
 import { Details } from "./parts/Details";
+import { FirstRun } from "./parts/FirstRun";
 import { Icon } from "./parts/Icon";
 import { Lock } from "./parts/Lock";
+import { ModelsDialog } from "./parts/ModelsDialog";
 import { SettingsDialog } from "./parts/SettingsDialog";
 import { Sidebar } from "./parts/Sidebar";
 import { StatusBar } from "./parts/StatusBar";
@@ -20,7 +23,7 @@ const SEARCH_PAUSE_MS = 150;
 
 const UNSET: Settings = {
   system: "", thinking: false, temperature: null, top_p: null, top_k: null, max_new: null,
-  theme: null, language: null, enter_is_newline: false,
+  theme: null, language: null, enter_is_newline: false, engine: {},
 };
 
 /** What stands behind `#`: a conversation, or nothing. */
@@ -94,6 +97,8 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
   const [isListOpen, setListOpen] = useState(false);
   const [areDetailsOpen, setDetailsOpen] = useState(false);
   const [areSettingsOpen, setSettingsOpen] = useState(false);
+  /** The dialog of models, and the model that it shows first. */
+  const [modelsOpen, setModelsOpen] = useState<{ first: string | null } | null>(null);
   const [heard, setHeard] = useState("");
   const searchField = useRef<HTMLInputElement>(null);
   const past = useRef(new History());
@@ -104,6 +109,13 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
     else setProblem(words.lost);
   }, [words]);
   const [status, refreshStatus] = useStatus(onProblem, () => setProblem((old) => (old === words.lost ? null : old)));
+  const isWithoutModel = status !== null && status.can_choose && status.model === "";
+  const isFirstRun = isWithoutModel && id === null;
+  const models = useModels(status, { isShown: isFirstRun || modelsOpen !== null, onChange: refreshStatus, onProblem });
+  const chooseModel = (first: string | null = null) => {
+    setProblem(null);
+    setModelsOpen({ first });
+  };
   const [chats, refreshChats] = useChats(search, onProblem);
   const open = (id: number | null) => {
     location.hash = id === null ? "" : `#/${id}`;
@@ -156,11 +168,12 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
     api.changeSettings(change).then(onSettings, onProblem);
   };
   const samples = past.current.samples;
+  const content = isFirstRun ? "first-run" : "composer";
   return (
     <div class={`page ${areDetailsOpen ? "with-details" : ""}`}>
-      <a class="skip" href="#composer" onClick={(event) => {
+      <a class="skip" href={`#${content}`} onClick={(event) => {
         event.preventDefault();
-        document.getElementById("composer")?.focus();
+        document.getElementById(content)?.focus();
       }}>{words.skip}</a>
       <Sidebar
         chats={chats} current={id} search={search} searchField={searchField} isOpen={isListOpen}
@@ -187,9 +200,14 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
             <button type="button" class="quiet" aria-label={words.close} onClick={() => setProblem(null)}><Icon name="close" /></button>
           </div>
         )}
-        <Chat id={id} conversation={conversation} settings={settings} status={status} />
+        {isFirstRun ? (
+          <FirstRun models={models} isLoading={status.is_loading} onChoose={chooseModel} onProblem={onProblem} />
+        ) : (
+          <Chat id={id} conversation={conversation} settings={settings} status={status} onChoose={isWithoutModel ? chooseModel : null} />
+        )}
         <StatusBar
           status={status} live={live} spent={spent} sample={samples[samples.length - 1]}
+          installing={models.installing} onModels={() => chooseModel()}
           isOpen={areDetailsOpen} onToggle={() => setDetailsOpen(!areDetailsOpen)}
         />
       </main>
@@ -197,8 +215,22 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
       {areSettingsOpen && (
         <SettingsDialog
           settings={settings} status={status} problem={problem} onChange={change} onClose={() => setSettingsOpen(false)}
+          onModels={() => {
+            setSettingsOpen(false);
+            chooseModel();
+          }}
           onLoad={(load) => (load ? api.load() : api.unload()).then(refreshStatus, onProblem)}
           onEnd={() => api.end().then(() => setSettingsOpen(false), onProblem)}
+        />
+      )}
+      {modelsOpen && (
+        <ModelsDialog
+          models={models} status={status} first={modelsOpen.first} problem={problem} onProblem={onProblem}
+          onClose={() => setModelsOpen(null)}
+          onLoaded={() => {
+            setModelsOpen(null);
+            setHeard(words.loaded);
+          }}
         />
       )}
       <div class="heard" role="status">{heard}</div>

@@ -1,5 +1,6 @@
 // The server's addresses as functions. What goes wrong is one of two errors: the server says why, or it is not there.
 
+import type { Installing, Planned, Shelf, Wish, Work } from "./setup";
 import type { Ask, Asked, ChatLine, Entrance, Experts, Message, Refusal, Said, Settings, Status, WholeChat } from "./wire";
 
 export class Refused extends Error {
@@ -50,6 +51,17 @@ export const ask = (question: Ask) => call<Asked>("POST", "/app/turns", question
 export const stop = (answer: number) => call<void>("POST", `/app/answers/${answer}/stop`);
 export const load = () => call<void>("POST", "/app/load");
 export const unload = () => call<void>("POST", "/app/unload");
+export const models = () => call<Shelf>("GET", "/app/models");
+/** Answers when the model is loaded. */
+export const open = (wish: Wish) => call<void>("POST", "/app/models/open", wish);
+export const makeDefault = (model: string) => call<void>("POST", "/app/models/default", { model });
+export const plan = (wish: Wish) => call<Planned>("POST", "/app/plan", wish);
+export const measure = (wish: Wish) => call<void>("POST", "/app/measure", wish);
+export const installing = () => call<Installing>("GET", "/app/install");
+export const askHub = () => call<void>("POST", "/app/install/ask");
+export const startWork = (work: Work) => call<void>("POST", "/app/install/start", work);
+export const pauseWork = () => call<void>("POST", "/app/install/pause");
+export const discardWork = () => call<void>("POST", "/app/install/discard");
 export const end = () => call<void>("POST", "/app/end");
 
 export interface Watcher {

@@ -1,5 +1,7 @@
 // What the server and the page say to each other: the twin of crates/server/src/wire/page.rs.
 
+import type { Wish } from "./setup";
+
 export interface Entrance {
   is_inside: boolean;
   takes_key: boolean;
@@ -75,8 +77,12 @@ export interface Asked {
 
 export interface Status {
   version: string;
+  /** Empty where none is chosen. */
   model: string;
+  /** Whether the page may choose another one. */
+  can_choose: boolean;
   is_loaded: boolean;
+  is_loading: boolean;
   is_answering: boolean;
   waiting: number;
   context: number;
@@ -86,8 +92,13 @@ export interface Status {
   slots: number;
   layers: number;
   experts: number;
-  plan: { what: string; bytes: number }[];
+  plan: PlanLine[];
   defaults: { temperature: number; top_p: number; top_k: number };
+}
+
+export interface PlanLine {
+  what: string;
+  bytes: number;
 }
 
 /** The experts of all layers at one moment. */
@@ -110,6 +121,8 @@ export interface Settings {
   theme: Theme | null;
   language: Language | null;
   enter_is_newline: boolean;
+  /** The model and how it was opened, when it was chosen here last. */
+  engine: Wish;
 }
 
 export interface Refusal {

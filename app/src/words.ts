@@ -12,6 +12,8 @@ export interface Speech {
   number(value: number, digits?: number): string;
   percent(share: number): string;
   bytes(n: number): string;
+  /** As a person says how long something takes. */
+  duration(seconds: number): string;
   time(ms: number): string;
 }
 
@@ -28,6 +30,11 @@ export function speech(language: Language): Speech {
       let [value, unit] = [n, 0];
       while (value >= 1000 && unit < units.length - 1) [value, unit] = [value / 1024, unit + 1];
       return `${number(value, unit > 0 && value < 100 ? 1 : 0)} ${units[unit]}`;
+    },
+    duration(seconds) {
+      if (seconds < 60) return `${number(Math.ceil(seconds))} s`;
+      const minutes = Math.round(seconds / 60);
+      return minutes < 60 ? `${number(minutes)} min` : `${number(Math.floor(minutes / 60))} h ${number(minutes % 60)} min`;
     },
     time: (ms) => new Date(ms).toLocaleString(language, { dateStyle: "medium", timeStyle: "short" }),
   };

@@ -252,7 +252,7 @@ async function dieAndComeBack(page) {
   await page.getByText("Ouzel does not answer.").waitFor();
   await shot(page, "lost");
   const address = page.url();
-  ouzel = await Ouzel.start(folder, port);
+  ouzel = await Ouzel.start(folder, { port });
   // A new program has new secrets, so the page is locked until its address is opened, in the same tab too.
   await page.getByRole("heading", { name: "This page is locked" }).waitFor();
   await page.goto(ouzel.address);

@@ -23,9 +23,10 @@ export const removeFolder = (folder) => rmSync(folder, { recursive: true, force:
 
 /** A running `ouzel app`. */
 export class Ouzel {
-  static async start(folder, port = 0) {
-    const child = spawn(BINARY, ["app", "demo", "--no-open", "--port", String(port)], {
+  static async start(folder, { port = 0, args = ["demo"], env = {} } = {}) {
+    const child = spawn(BINARY, ["app", ...args, "--no-open", "--port", String(port)], {
       env: {
+        ...env,
         PATH: process.env.PATH,
         HOME: folder,
         OUZEL_MODELS: join(folder, "models"),

@@ -16,9 +16,11 @@ interface Props {
   conversation: Conversation;
   settings: Settings;
   status: Status | null;
+  /** Chooses a model, where none is chosen. */
+  onChoose: (() => void) | null;
 }
 
-export function Chat({ id, conversation, settings, status }: Props) {
+export function Chat({ id, conversation, settings, status, onChoose }: Props) {
   const { words } = useSpeech();
   const { chat, live, isMissing, ask, stop } = conversation;
   const scroller = useRef<HTMLDivElement>(null);
@@ -58,7 +60,7 @@ export function Chat({ id, conversation, settings, status }: Props) {
               <UserMessage
                 key={message.id}
                 message={message}
-                canEdit={!isAnswering}
+                canEdit={!isAnswering && !onChoose}
                 onEdit={(text) => ask({ replaces: message.id, text })}
               />
             ) : (
@@ -66,7 +68,7 @@ export function Chat({ id, conversation, settings, status }: Props) {
                 key={message.id}
                 message={message}
                 live={isLast ? live : null}
-                canAnswerAgain={isLast && !isAnswering}
+                canAnswerAgain={isLast && !isAnswering && !onChoose}
                 onAgain={() => void ask({ replaces: message.id })}
               />
             );
@@ -78,7 +80,9 @@ export function Chat({ id, conversation, settings, status }: Props) {
           </button>
         )}
       </div>
-      {!isMissing && <Composer chat={id} isAnswering={isAnswering} enterIsNewline={settings.enter_is_newline} onSend={send} onStop={stop} />}
+      {!isMissing && (
+        <Composer chat={id} isAnswering={isAnswering} enterIsNewline={settings.enter_is_newline} onSend={send} onStop={stop} onChoose={onChoose} />
+      )}
     </>
   );
 }

@@ -11,12 +11,14 @@ interface Props {
   enterIsNewline: boolean;
   onSend: (text: string) => Promise<boolean>;
   onStop: () => void;
+  /** Chooses a model, where none is chosen and nothing can be asked. */
+  onChoose: (() => void) | null;
 }
 
 /** Drafts outlive a look into another conversation, and nothing else. */
 const drafts = new Map<number | null, string>();
 
-export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop }: Props) {
+export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, onChoose }: Props) {
   const { words } = useSpeech();
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(drafts.get(chat) ?? "");
@@ -73,12 +75,15 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop }: 
           id="composer"
           rows={1}
           value={text}
-          placeholder={words.composer}
+          placeholder={onChoose ? words.setup.noneChosen : words.composer}
+          disabled={onChoose !== null}
           aria-label={words.message}
           onInput={(event) => write(event.currentTarget.value)}
           onKeyDown={onKeyDown}
         />
-        {isAnswering ? (
+        {onChoose ? (
+          <button type="button" class="plain" onClick={onChoose}>{words.setup.chooseOne}</button>
+        ) : isAnswering ? (
           <button type="button" class="round" aria-label={words.stopHint} title={words.stopHint} onClick={onStop}>
             <Icon name="stop" />
           </button>

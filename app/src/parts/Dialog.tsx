@@ -1,7 +1,7 @@
 // A dialog over the page: the browser keeps the focus in it, gives it back, and closes it with Escape.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
 import { useSpeech } from "../words";
 import { Icon } from "./Icon";
 
@@ -14,16 +14,17 @@ interface Props {
 
 export function Dialog({ title, onClose, isWide, children }: Props) {
   const { words } = useSpeech();
+  const id = useId();
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   const closeOutside = (event: MouseEvent) => {
     if (event.target === dialog.current) dialog.current?.close();
   };
   return (
-    <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby="dialog-title" onClose={onClose} onClick={closeOutside}>
+    <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby={id} onClose={onClose} onClick={closeOutside}>
       <div class="sheet">
         <header>
-          <h2 id="dialog-title">{title}</h2>
+          <h2 id={id}>{title}</h2>
           <button type="button" class="quiet" aria-label={words.close} onClick={() => dialog.current?.close()}>
             <Icon name="close" />
           </button>

@@ -1,10 +1,10 @@
 // What a person may choose, kept by the server as soon as it is chosen, and what the engine was started with.
 
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Language, Settings, Status, Theme } from "../wire";
 import { useSpeech } from "../words";
 import { Dialog } from "./Dialog";
+import { Fact, Field } from "./Fields";
 
 interface Props {
   settings: Settings;
@@ -12,12 +12,13 @@ interface Props {
   problem: string | null;
   /** What was changed, and nothing else. */
   onChange: (change: Partial<Settings>) => void;
+  onModels: () => void;
   onLoad: (load: boolean) => void;
   onEnd: () => void;
   onClose: () => void;
 }
 
-export function SettingsDialog({ settings, status, problem, onChange, onLoad, onEnd, onClose }: Props) {
+export function SettingsDialog({ settings, status, problem, onChange, onModels, onLoad, onEnd, onClose }: Props) {
   const { words, number, bytes } = useSpeech();
   const set = (change: Partial<Settings>) => onChange(change);
   const defaults = status?.defaults;
@@ -83,10 +84,11 @@ export function SettingsDialog({ settings, status, problem, onChange, onLoad, on
           <legend>{words.engine}</legend>
           <dl class="facts">
             <Fact name={words.model}>
-              {status.model} <span class="soft small">{status.is_loaded ? words.loaded : words.notLoaded}</span>
+              {status.model || words.setup.noneChosen}{" "}
+              {status.model && <span class="soft small">{status.is_loaded ? words.loaded : words.notLoaded}</span>}
             </Fact>
-            <Fact name={words.memory}>{bytes(status.budget_bytes)}</Fact>
-            <Fact name={words.context}>{words.tokens(number(status.context))}</Fact>
+            {status.model && <Fact name={words.memory}>{bytes(status.budget_bytes)}</Fact>}
+            {status.model && <Fact name={words.context}>{words.tokens(number(status.context))}</Fact>}
             {status.layers > 0 && (
               <Fact name={words.slots}>
                 {words.slotsMore(number(status.slots), number(status.slots / status.layers, 1), number(status.experts))}
@@ -94,11 +96,15 @@ export function SettingsDialog({ settings, status, problem, onChange, onLoad, on
             )}
             <Fact name={words.version}>{status.version}</Fact>
           </dl>
-          <p class="soft small">{words.engineMore}</p>
-          <button type="button" class="plain" disabled={status.is_answering} onClick={() => onLoad(!status.is_loaded)}>
-            {status.is_loaded ? words.unload : words.load}
-          </button>{" "}
-          <button type="button" class="plain" onClick={onEnd}>{words.end}</button>
+          <div class="row tools">
+            {status.can_choose && <button type="button" class="plain" onClick={onModels}>{words.setup.openDialog}</button>}
+            {status.model && (
+              <button type="button" class="plain" disabled={status.is_answering || status.is_loading} onClick={() => onLoad(!status.is_loaded)}>
+                {status.is_loaded ? words.unload : words.load}
+              </button>
+            )}
+            <button type="button" class="plain" onClick={onEnd}>{words.end}</button>
+          </div>
         </fieldset>
       )}
       <fieldset>
@@ -110,15 +116,6 @@ export function SettingsDialog({ settings, status, problem, onChange, onLoad, on
         </dl>
       </fieldset>
     </Dialog>
-  );
-}
-
-function Field({ name, children }: { name: string; children: ComponentChildren }) {
-  return (
-    <label class="field">
-      <span>{name}</span>
-      {children}
-    </label>
   );
 }
 
@@ -146,14 +143,5 @@ function Number({ name, value, min, max, step, hint, onSet }: NumberProps) {
         onChange={(event) => change(event.currentTarget)} />
       {hint && <span class="soft small">{hint}</span>}
     </Field>
-  );
-}
-
-function Fact({ name, children }: { name: ComponentChildren; children: ComponentChildren }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   );
 }

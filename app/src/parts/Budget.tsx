@@ -1,0 +1,160 @@
+// What a model may take of the machine. A person wishes, the engine says what that comes to, and only what it said is shown.
+
+import { useEffect, useState } from "preact/hooks";
+import * as api from "../api";
+import type { Io, Planned, Wish } from "../setup";
+import type { Refusal } from "../wire";
+import { useSpeech } from "../words";
+import { Bar } from "./Bar";
+import { Field } from "./Fields";
+import { Icon } from "./Icon";
+import { Memory } from "./Memory";
+import { Fits, Resolved } from "./Resolved";
+
+/** A moment after the last change: a plan takes some work. */
+const PAUSE_MS = 250;
+
+interface Props {
+  model: string;
+  /** How it is loaded, or would be. */
+  wish: Wish;
+  isLoaded: boolean;
+  /** The model that is on its way into memory. */
+  loading: string | null;
+  onLoad: (wish: Wish) => Promise<void>;
+  onProblem: (error: unknown) => void;
+}
+
+/** The fields that a refusal can be about. */
+const FIELDS = ["model", "memory_bytes", "context", "slots", "io"] as const;
+type FieldName = (typeof FIELDS)[number];
+
+/** Why a wish cannot be had, if it is about one of its fields. */
+function refusalOf(error: unknown): Refusal | null {
+  const refusal = error instanceof api.Refused ? error.refusal : null;
+  return FIELDS.some((field) => field === refusal?.param) ? refusal : null;
+}
+
+const isSame = (one: Wish, other: Wish) =>
+  FIELDS.every((field) => field === "model" || (one[field] ?? null) === (other[field] ?? null) || (field === "io" && isAuto(one) && isAuto(other)));
+const isAuto = (wish: Wish) => (wish.io ?? "auto") === "auto";
+
+export function Budget({ model, wish: before, isLoaded, loading, onLoad, onProblem }: Props) {
+  const { words, number } = useSpeech();
+  const { setup } = words;
+  const [wish, setWish] = useState<Wish>({ ...before, model });
+  const { planned, refusal, isPlanning, setRefusal, replan } = usePlan(wish, onProblem);
+  const change = (change: Partial<Wish>) => setWish((wish) => ({ ...wish, ...change }));
+  const problem = (field: FieldName) => (refusal?.param === field ? refusal.message : null);
+  const isUnchanged = isLoaded && isSame(wish, before);
+  const load = (event: SubmitEvent) => {
+    event.preventDefault();
+    onLoad(wish).catch((error) => {
+      setRefusal(refusalOf(error));
+      if (!refusalOf(error)) onProblem(error);
+    });
+  };
+  return (
+    <form class="budget" aria-label={setup.budget} onSubmit={load}>
+      {problem("model") && <p class="problem" role="alert"><Icon name="warning" /><span lang="en">{problem("model")}</span></p>}
+      <Memory value={wish.memory_bytes ?? null} planned={planned} problem={problem("memory_bytes")} onSet={(memory_bytes) => change({ memory_bytes })} />
+      {planned && !refusal && <Fits planned={planned} />}
+      <div class="grid">
+        <Count name={setup.contextTokens} value={wish.context ?? null} resolved={planned?.context} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
+          problem={problem("context")} onSet={(context) => change({ context })} />
+        <Count name={setup.slotsALayer} value={wish.slots ?? null}
+          resolved={planned && planned.layers > 0 ? Math.floor(planned.slots / planned.layers) : undefined} hint={setup.slotsHint}
+          problem={problem("slots")} onSet={(slots) => change({ slots })} />
+      </div>
+      <Field name={setup.io}>
+        <select value={wish.io ?? "auto"} onChange={(event) => change({ io: event.currentTarget.value as Io })}>
+          {(["auto", "direct", "buffered"] as const).map((io) => <option key={io} value={io}>{setup.ios[io]}</option>)}
+        </select>
+        <Wrong message={problem("io")} />
+      </Field>
+      {planned && <Resolved planned={planned} isOld={isPlanning || refusal !== null} wish={wish} onMeasured={replan} onProblem={onProblem} />}
+      {loading !== null ? (
+        <div class="working">
+          <p role="status">{setup.opening(loading)}</p>
+          <Bar name={words.loading} />
+        </div>
+      ) : (
+        <div class="choices">
+          {isLoaded && <span class="soft small">{isUnchanged ? setup.sameLoaded : setup.reloadNote}</span>}
+          <button type="submit" class="primary" disabled={isUnchanged || isPlanning || refusal !== null}>{isLoaded ? setup.reload : setup.loadNow}</button>
+        </div>
+      )}
+    </form>
+  );
+}
+
+interface CountProps {
+  name: string;
+  value: number | null;
+  /** What the engine takes where nothing is said. */
+  resolved: number | undefined;
+  hint: string;
+  problem: string | null;
+  onSet: (value: number | null) => void;
+}
+
+/** A whole number that may be left to the engine. */
+function Count({ name, value, resolved, hint, problem, onSet }: CountProps) {
+  const { words } = useSpeech();
+  const [isWrong, setWrong] = useState(false);
+  const change = (field: HTMLInputElement) => {
+    const isValid = field.checkValidity();
+    setWrong(!isValid);
+    if (isValid) onSet(field.value === "" ? null : field.valueAsNumber);
+  };
+  return (
+    <Field name={name}>
+      <input type="number" inputMode="numeric" defaultValue={value ?? ""} min={1} max={4294967295} step={1} placeholder={String(resolved ?? "")}
+        aria-invalid={isWrong || problem !== null} onInput={(event) => change(event.currentTarget)} />
+      {isWrong ? <Wrong message={words.setup.wrongNumber} /> : <Wrong message={problem} isEnglish />}
+      <span class="soft small">{hint}</span>
+    </Field>
+  );
+}
+
+/** Why a field cannot be had. */
+export function Wrong({ message, isEnglish }: { message: string | null; isEnglish?: boolean }) {
+  if (!message) return null;
+  return <span class="wrong small" role="alert" lang={isEnglish ? "en" : undefined}>{message}</span>;
+}
+
+interface Plan {
+  /** The last one that could be had. */
+  planned: Planned | null;
+  refusal: Refusal | null;
+  isPlanning: boolean;
+  setRefusal: (refusal: Refusal | null) => void;
+  replan: () => void;
+}
+
+/** What a wish comes to, asked a moment after it was changed. */
+function usePlan(wish: Wish, onProblem: (error: unknown) => void): Plan {
+  const [planned, setPlanned] = useState<Planned | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [isPlanning, setPlanning] = useState(true);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let isWanted = true;
+    setPlanning(true);
+    const answered = (planned: Planned | null, error: unknown) => {
+      if (!isWanted) return;
+      setPlanning(false);
+      setRefusal(refusalOf(error));
+      if (planned) setPlanned(planned);
+      else if (!refusalOf(error)) onProblem(error);
+    };
+    const timer = setTimeout(() => {
+      api.plan(wish).then((planned) => answered(planned, null), (error) => answered(null, error));
+    }, turn > 0 || planned ? PAUSE_MS : 0);
+    return () => {
+      isWanted = false;
+      clearTimeout(timer);
+    };
+  }, [wish, turn]);
+  return { planned, refusal, isPlanning, setRefusal, replan: () => setTurn((turn) => turn + 1) };
+}
