@@ -117,6 +117,10 @@ pub fn serve(
     let app = Arc::new(App::new(current, queue.clone(), metrics, log, options));
     let result = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(ServeError::Threads)?;
+        // Before anybody hears that it listens, and may end it.
+        if app.options.on_terminate {
+            heed_terminate(stop);
+        }
         match app.options.loading {
             Loading::First => load(&app).await.map_err(ServeError::Load)?,
             Loading::Meanwhile => drop(tokio::spawn(load_meanwhile(app.clone()))),
@@ -180,9 +184,6 @@ async fn run(
     app: &Arc<App>,
     stop: &Stop,
 ) -> Result<(), ServeError> {
-    if app.options.on_terminate {
-        tokio::spawn(listen_to_terminate(stop.clone()));
-    }
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
     let router = routes::router(app.clone());
     let mut stage = stop.watch();
@@ -282,8 +283,8 @@ async fn connection(
     app.metrics.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// SIGTERM drains, a second one forces.
-async fn listen_to_terminate(stop: Stop) {
+/// From now on SIGTERM drains, and a second one forces.
+fn heed_terminate(stop: &Stop) {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
@@ -291,10 +292,13 @@ async fn listen_to_terminate(stop: Stop) {
         let Ok(mut terminate) = signal(SignalKind::terminate()) else {
             return;
         };
-        while terminate.recv().await.is_some() {
-            stop.advance();
-        }
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            while terminate.recv().await.is_some() {
+                stop.advance();
+            }
+        });
     }
     #[cfg(not(unix))]
-    drop(stop);
+    let _ = stop;
 }

@@ -49,7 +49,7 @@ fn no_choice_of_memory_changes_a_greedy_answer() {
     for flags in [
         ["--slots", "0", "--threads", "1"],
         ["--slots", "32", "--chunk", "3"],
-        ["--io", "buffered", "--memory", "64MiB"],
+        ["--io", "buffered", "--memory", "80MiB"],
         ["--io", "auto", "--memory", "auto"],
     ] {
         let args = [["generate", "What is a fieldfare?"].as_slice(), &flags].concat();

@@ -1,5 +1,7 @@
 //! The program through its door: the real binary, its output, its exit codes.
 
+#[cfg(unix)]
+mod app;
 mod arguments;
 mod bench;
 mod chat;
