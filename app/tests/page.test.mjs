@@ -105,9 +105,8 @@ test("a message is edited and sent again, and an answer made anew", async () => 
   const { page } = first;
   const before = await answers(page).first().innerText();
   await page.getByRole("button", { name: "Answer again" }).click();
-  await answers(page).first().and(page.locator("[aria-busy=false]")).waitFor();
-  await ended(page, 0);
-  assert.equal((await answers(page).first().locator(".markdown").innerText()), before.split("\n")[0], "the bundled model is greedy");
+  // The bundled model is greedy, so it comes to the same words; a part of them is seen before.
+  await answers(page).first().and(page.locator("[aria-busy=false]")).filter({ hasText: before.split("\n")[0] }).waitFor();
   const message = page.getByRole("article", { name: "You" });
   await message.hover();
   await message.getByRole("button", { name: "Edit and send again" }).click();
