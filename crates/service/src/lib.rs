@@ -20,11 +20,13 @@ mod child;
 mod exact;
 mod experts;
 mod model;
+mod stack;
 mod supervisor;
 
 pub use child::{ChildError, run};
 pub use experts::{Experts, LayerExperts};
 pub use model::LoadedModel;
+pub use stack::on_deep_stack;
 pub use supervisor::{OnLoss, Program, Service, ServiceError};
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use ouzel::{
 use ouzel_tokenizer::grammar::{Constraint, Demand, GrammarError, Grammars};
 
 use crate::experts::Experts;
+use crate::stack::on_deep_stack;
 use crate::turn::{Cost, End, Generate, Outcome, Piece, Spent, Step, TokenLogprob, Usage};
 
 /// How the experts lie is told this often.
@@ -120,8 +121,9 @@ impl LoadedModel {
     ) -> Result<Box<dyn TokenConstraint>, String> {
         let grammars = self.grammars.as_ref().map_err(GrammarError::to_string)?;
         let tokenizer = self.session.model().tokenizer().map_err(in_words)?;
-        let constraint = grammars.compile(tokenizer, demand);
-        let mut constraint = constraint.map_err(|error| error.to_string())?;
+        let compiled = on_deep_stack(|| grammars.compile(tokenizer, demand));
+        let compiled = compiled.map_err(|error| error.to_string())?;
+        let mut constraint = compiled.map_err(|error| error.to_string())?;
         constraint.follow(prompt);
         Ok(Box::new(Bound(constraint)))
     }

@@ -38,9 +38,8 @@ const MAX_SCHEMA_VALUES: usize = 8_192;
 const MAX_ENTRIES: usize = 1_024;
 /// What one place of a text may mean at once, as llguidance counts it: four for each optional property that may come next.
 const MAX_ITEMS_IN_ROW: usize = 8 * MAX_ENTRIES;
-/// The stack for that; only what is used of it takes memory, which is given back. An eighth of it is enough for the longest chains that
-/// [`MAX_SCHEMA_VALUES`] allows.
-const COMPILE_STACK_BYTES: usize = 256 << 20;
+/// The stack on which demands are to be compiled and checked: what schemas of the largest size take of it, several times.
+pub const STACK_BYTES: usize = 256 << 20;
 
 /// More of an error is a schema's own text.
 const MAX_ERROR_CHARS: usize = 300;
@@ -126,7 +125,8 @@ impl Grammars {
         self.factory.get().is_some()
     }
 
-    /// A constraint for one answer. Takes the tokenizer that `new` took, from which the trie is built.
+    /// A constraint for one answer. Takes the tokenizer that `new` took, from which the trie is built, and a stack of [`STACK_BYTES`] where the demand
+    /// is anybody's.
     ///
     /// # Errors
     /// All of [`GrammarError`]; none of them is the caller's programming mistake.
@@ -136,13 +136,11 @@ impl Grammars {
         demand: &Demand,
     ) -> Result<Constraint, GrammarError> {
         let ids = self.vocabulary.ids();
-        on_deep_stack(|| {
-            let Some(compiled) = grammar(demand, ids)? else {
-                return Ok(Constraint::none(ids));
-            };
-            let matcher = self.matcher(tokenizer, compiled.grammar)?;
-            Ok(Constraint::new(ids, compiled.mode, matcher))
-        })
+        let Some(compiled) = grammar(demand, ids)? else {
+            return Ok(Constraint::none(ids));
+        };
+        let matcher = self.matcher(tokenizer, compiled.grammar)?;
+        Ok(Constraint::new(ids, compiled.mode, matcher))
     }
 
     fn matcher(
@@ -183,20 +181,18 @@ impl Checker {
         }
     }
 
-    /// Whether [`Grammars::compile`] would take this demand, and which tools' arguments it would not hold to their schemas.
+    /// Whether [`Grammars::compile`] would take this demand, and which tools' arguments it would not hold to their schemas. Takes as much of the stack.
     ///
     /// # Errors
     /// The same as there, but for what is wrong with a model's vocabulary.
     pub fn check(&self, demand: &Demand) -> Result<Vec<Unheld>, GrammarError> {
-        on_deep_stack(|| {
-            let Some(compiled) = grammar(demand, vocabulary::BYTES_ALONE)? else {
-                return Ok(Vec::new());
-            };
-            let factory = self.factory.as_ref();
-            let factory = factory.map_err(|error| GrammarError::Vocabulary(error.clone()))?;
-            parse(factory, compiled.grammar)?;
-            Ok(compiled.unheld)
-        })
+        let Some(compiled) = grammar(demand, vocabulary::BYTES_ALONE)? else {
+            return Ok(Vec::new());
+        };
+        let factory = self.factory.as_ref();
+        let factory = factory.map_err(|error| GrammarError::Vocabulary(error.clone()))?;
+        parse(factory, compiled.grammar)?;
+        Ok(compiled.unheld)
     }
 }
 
@@ -304,22 +300,6 @@ fn check_size(schemas: &mut dyn Iterator<Item = &Value>) -> Result<(), GrammarEr
         }
     }
     Ok(())
-}
-
-/// Does it on a thread of its own.
-fn on_deep_stack<T: Send>(
-    work: impl FnOnce() -> Result<T, GrammarError> + Send,
-) -> Result<T, GrammarError> {
-    let failed = |why: &str| GrammarError::Schema(why.to_owned());
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .name("grammar".to_owned())
-            .stack_size(COMPILE_STACK_BYTES)
-            .spawn_scoped(scope, work);
-        let thread = thread.map_err(|error| failed(&format!("no thread for it: {error}")))?;
-        let mistake = |_| Err(failed("llguidance failed in a way that it should not"));
-        thread.join().unwrap_or_else(mistake)
-    })
 }
 
 fn parse(factory: &ParserFactory, grammar: TopLevelGrammar) -> Result<Matcher, GrammarError> {

@@ -10,6 +10,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 
+use ouzel_hub::{Hub, Options};
+
 use crate::metadata::Metadata;
 use crate::process::{cargo, code_of, must, root, status};
 
@@ -19,6 +21,12 @@ pub const SOURCES: &str = "app";
 const BUILT: &str = "crates/server/page";
 /// Browsers that are looked for before one is installed.
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
+/// Tells the tests where a hub is.
+const HUB_VARIABLE: &str = "OUZEL_TEST_HUB";
+/// The checkpoint that it serves.
+const CHECKPOINT: &str = "models/demo";
+/// What it gives each connection.
+const HUB_BYTES_PER_S: u64 = 500_000;
 /// Names the browser of the tests.
 pub const BROWSER_VARIABLE: &str = "OUZEL_CHROMIUM";
 
@@ -64,10 +72,20 @@ pub fn test(rest: &[String]) -> anyhow::Result<ExitCode> {
     let target = root.join(Metadata::of_members()?.target_dir()?);
     let shots = target.join("page-shots");
     fs::create_dir_all(&shots).with_context(|| shots.display().to_string())?;
+    // What the page downloads: slow enough to be paused.
+    let options = Options {
+        bytes_per_s: Some(HUB_BYTES_PER_S),
+        ..Options::default()
+    };
+    let hub = Hub::serve(&root.join(CHECKPOINT), options)?;
     let mut command = Command::new("node");
+    // One after the other: each starts programs that take memory.
+    let tests = ["tests/page.test.mjs", "tests/setup.test.mjs"];
     command
-        .args(["--test", "--test-reporter=spec", "tests/page.test.mjs"])
+        .args(["--test", "--test-concurrency=1", "--test-reporter=spec"])
+        .args(tests)
         .args(rest)
+        .env(HUB_VARIABLE, hub.endpoint())
         .current_dir(root.join(SOURCES))
         .env("OUZEL_BINARY", target.join("release/ouzel"))
         .env("OUZEL_SHOTS", &shots)

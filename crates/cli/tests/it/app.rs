@@ -180,13 +180,35 @@ impl Tab {
 fn a_first_run_downloads_verifies_repairs_and_chats() {
     let person = Person::new();
     let tab = person.start(&[]);
+    nothing_is_there(&tab);
+    let tab = downloads(&person, tab);
+    verifies_and_repairs(&person, &tab);
+    tab.post("/app/models/open", &json!({ "model": MODEL }));
+    assert_eq!(tab.get("/app/status")["is_loaded"], true);
+    tab.post("/app/turns", &asked());
+    let first = |chats: &Value| {
+        let is_over = |chat: &Value| chat["is_answering"] == false;
+        chats
+            .as_array()
+            .and_then(|chats| chats.first())
+            .is_some_and(is_over)
+    };
+    tab.until("/app/chats", first);
+    tab.end();
+}
+
+fn asked() -> Value {
+    json!({ "text": "What is a thrush?" })
+}
+
+/// No model, and no answer.
+fn nothing_is_there(tab: &Tab) {
     let status = tab.get("/app/status");
     assert_eq!(
         (&status["model"], &status["is_loaded"]),
         (&json!(""), &json!(false))
     );
-    let asked = json!({ "text": "What is a thrush?" });
-    let chat = tab.post("/app/turns", &asked)["chat"].clone();
+    let chat = tab.post("/app/turns", &asked())["chat"].clone();
     let chat = tab.until(&format!("/app/chats/{chat}"), |chat| {
         !chat["messages"][1]["ending"].is_null()
     });
@@ -198,7 +220,10 @@ fn a_first_run_downloads_verifies_repairs_and_chats() {
         (&shelf["chosen"], &shelf["problem"]),
         (&Value::Null, &Value::Null)
     );
+}
 
+/// It pauses, survives the program, and goes on where it was.
+fn downloads(person: &Person, tab: Tab) -> Tab {
     // Nobody is asked before the person wants it.
     let install = tab.get("/app/install");
     assert_eq!(install["found"]["repository"], REPOSITORY);
@@ -217,7 +242,6 @@ fn a_first_run_downloads_verifies_repairs_and_chats() {
     );
     let total = offer["transfer_bytes"].as_u64().expect("a number");
 
-    // It pauses, survives the program, and goes on where it was.
     tab.post("/app/install/start", &json!({ "what": "download" }));
     tab.until("/app/install", |install| {
         install["phase"] == "fetching" && install["done_bytes"].as_u64() > Some(total / 8)
@@ -244,7 +268,10 @@ fn a_first_run_downloads_verifies_repairs_and_chats() {
     let shelf = tab.get("/app/models");
     assert_eq!(shelf["models"][0]["name"], MODEL);
     assert_eq!(shelf["models"][0]["is_default"], true);
+    tab
+}
 
+fn verifies_and_repairs(person: &Person, tab: &Tab) {
     let damaged = person
         .user
         .models
@@ -269,25 +296,51 @@ fn a_first_run_downloads_verifies_repairs_and_chats() {
     tab.until("/app/install", |install| {
         install["stage"] == "done" && install["work"]["what"] == "verify"
     });
-
-    tab.post("/app/models/open", &json!({ "model": MODEL }));
-    assert_eq!(tab.get("/app/status")["is_loaded"], true);
-    tab.post("/app/turns", &asked);
-    let first = |chats: &Value| {
-        let is_over = |chat: &Value| chat["is_answering"] == false;
-        chats
-            .as_array()
-            .and_then(|chats| chats.first())
-            .is_some_and(is_over)
-    };
-    tab.until("/app/chats", first);
-    tab.end();
 }
 
 #[test]
 fn a_model_and_its_budget_are_chosen_kept_and_outvoted_by_the_command_line() {
     let person = Person::new();
     let tab = person.start(&[]);
+    plans_and_refusals(&tab);
+    assert_eq!(tab.get("/app/status")["model"], "");
+    let wish = json!({ "model": "demo", "memory_bytes": 200_000_000, "context": 512, "slots": null, "io": null });
+    let plan = tab.post("/app/plan", &wish);
+    tab.post("/app/models/open", &wish);
+    let status = tab.get("/app/status");
+    assert_eq!(
+        (&status["model"], &status["context"]),
+        (&json!("demo"), &json!(512))
+    );
+    assert_eq!(status["plan"], plan["plan"], "a plan is what is loaded");
+    assert_eq!(tab.get("/app/models")["wish"], wish);
+    // Where it was measured, a plan says how fast it would be.
+    tab.post("/app/measure", &json!({ "model": "demo" }));
+    let expected = tab.post("/app/plan", &wish)["expected"].clone();
+    assert!(
+        expected["decode_tokens_per_s"].as_f64() > Some(0.0),
+        "{expected}"
+    );
+    tab.end();
+    let tab = person.start(&[]);
+    let status = tab.until("/app/status", |status| status["is_loaded"] == true);
+    assert_eq!(
+        (&status["model"], &status["context"]),
+        (&json!("demo"), &json!(512))
+    );
+    tab.end();
+    let tab = person.start(&["demo", "--max-context", "300"]);
+    assert_eq!(
+        tab.get("/app/status")["context"],
+        300,
+        "the command line outvotes it"
+    );
+    tab.end();
+    what_is_gone_is_told(&person);
+}
+
+/// A plan adds up; what cannot be had is refused at its field, and changes nothing.
+fn plans_and_refusals(tab: &Tab) {
     let plan = tab.post("/app/plan", &json!({ "model": "demo" }));
     let (total, smallest) = (
         plan["total_bytes"].as_u64(),
@@ -317,46 +370,13 @@ fn a_model_and_its_budget_are_chosen_kept_and_outvoted_by_the_command_line() {
         let (param, _) = tab.refused("/app/plan", &wish, 400);
         assert_eq!(param, field, "{wish}");
         if field != "modle" {
-            // What cannot be had changes nothing.
             assert_eq!(tab.refused("/app/models/open", &wish, 400).0, field);
         }
     }
-    assert_eq!(tab.get("/app/status")["model"], "");
-    let wish = json!({ "model": "demo", "memory_bytes": 200_000_000, "context": 512, "slots": null, "io": null });
-    let plan = tab.post("/app/plan", &wish);
-    tab.post("/app/models/open", &wish);
-    let status = tab.get("/app/status");
-    assert_eq!(
-        (&status["model"], &status["context"]),
-        (&json!("demo"), &json!(512))
-    );
-    assert_eq!(status["plan"], plan["plan"], "a plan is what is loaded");
-    assert_eq!(tab.get("/app/models")["wish"], wish);
-    // Where it was measured, a plan says how fast it would be.
-    tab.post("/app/measure", &json!({ "model": "demo" }));
-    let expected = tab.post("/app/plan", &wish)["expected"].clone();
-    assert!(
-        expected["decode_tokens_per_s"].as_f64() > Some(0.0),
-        "{expected}"
-    );
-    tab.end();
+}
 
-    let tab = person.start(&[]);
-    let status = tab.until("/app/status", |status| status["is_loaded"] == true);
-    assert_eq!(
-        (&status["model"], &status["context"]),
-        (&json!("demo"), &json!(512))
-    );
-    tab.end();
-    let tab = person.start(&["demo", "--max-context", "300"]);
-    assert_eq!(
-        tab.get("/app/status")["context"],
-        300,
-        "the command line outvotes it"
-    );
-    tab.end();
-
-    // What was chosen and is gone is no reason to stay away.
+/// What was chosen and is gone is no reason to stay away.
+fn what_is_gone_is_told(person: &Person) {
     let tab = person.start(&[]);
     let model = person.user.models.join("mine.gturbo");
     let demo = fs::read_dir(&person.user.models)

@@ -3,6 +3,7 @@
 //! The grammar itself is compiled by whoever owns the model. Here it is compiled for a vocabulary of single bytes, which finds the same
 //! faults and takes no memory to speak of.
 
+use ouzel_service::on_deep_stack;
 use ouzel_tokenizer::grammar::{self, Checker, GrammarError, Grammars, Unheld};
 use ouzel_tokenizer::{Tokenizer, Tool};
 
@@ -84,7 +85,9 @@ impl Grammar {
             Refusal::invalid(field, format!("{field}: {error}"))
         };
         let checker = self.checker.as_ref().map_err(refused)?;
-        let unheld = checker.check(&demand).map_err(|error| refused(&error))?;
+        let checked = on_deep_stack(|| checker.check(&demand));
+        let checked = checked.map_err(|error| Refusal::Internal(error.to_string()))?;
+        let unheld = checked.map_err(|error| refused(&error))?;
         let warning = |Unheld { tool, why }| {
             format!("tools: the arguments of {tool:?} are not held to its schema: {why}")
         };

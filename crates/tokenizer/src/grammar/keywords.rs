@@ -70,7 +70,12 @@ pub(super) fn unsupported(keyword: &str, path: &str) -> GrammarError {
     }
 }
 
+/// What is wrong with a reference that cannot be followed.
 pub(super) fn leads_nowhere(reference: &Value, path: &str) -> GrammarError {
+    let is_inside = reference.as_str().is_some_and(|name| name.starts_with('#'));
+    if !is_inside {
+        return unsupported("$ref", path);
+    }
     GrammarError::Schema(format!("the $ref {reference} at {path:?} leads nowhere"))
 }
 

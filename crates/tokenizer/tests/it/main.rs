@@ -5,6 +5,7 @@ mod data;
 mod detokenize;
 mod golden;
 mod grammar;
+mod grammar_limits;
 mod guard;
 mod oracle;
 mod output;

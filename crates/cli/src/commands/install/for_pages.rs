@@ -188,7 +188,7 @@ impl Installer for ForPages {
     }
 
     fn discard(&self) -> Result<(), String> {
-        let discarded = locked(&self.target, || Ok(discard(&OsDisk, &self.target.output)?));
+        let discarded = locked(&self.target, || discard(&OsDisk, &self.target.output));
         discarded.map_err(|error| line(&error)).map(drop)
     }
 }
