@@ -46,7 +46,7 @@ const resolved = (page) => dialog(page).getByRole("region", { name: "What that g
 
 /** Opens the dialog by the model's name in the line at the foot. */
 async function choose(page, name) {
-  await page.getByRole("contentinfo").getByRole("button", { name, exact: true }).click();
+  await page.locator("footer").getByRole("button", { name, exact: true }).click();
   await dialog(page).waitFor();
 }
 
@@ -89,7 +89,7 @@ test("what memory buys is said before the model is loaded anew with it", async (
   await resolved(page).getByText("1,024 of at most").waitFor();
   await dialog(page).getByText(/^Fits: .* are free\.$/).waitFor();
   await dialog(page).getByText("A change takes effect when the model is loaded anew").waitFor();
-  await dialog(page).getByText("How the memory is spent").click();
+  await dialog(page).locator("summary").filter({ hasText: "How the memory is spent" }).click();
   await accessible(page, "models");
   await shot(page, "models");
   await reload.click();
@@ -123,7 +123,7 @@ test("what cannot be had is refused at its field, and loads nothing", async () =
   for (const [field, value, why] of [[memory, "0.001", /at least/], [context, "100000000", /100000000/], [context, "0", /no number/]]) {
     const kept = await field(page).inputValue();
     await field(page).fill(value);
-    await dialog(page).locator("label").filter({ has: field(page) }).getByRole("alert").filter({ hasText: why }).waitFor();
+    await field(page).locator("xpath=..").getByRole("alert").filter({ hasText: why }).waitFor();
     assert.equal(await field(page).getAttribute("aria-invalid"), "true");
     assert.ok(await reload.isDisabled());
     await accessible(page, `refused: ${value}`);
@@ -238,7 +238,7 @@ test("a download is begun by a person, paused, discarded, and survives a reload 
   await partOf(page);
   await page.reload();
   await fetching(page).waitFor();
-  await page.getByRole("contentinfo").getByRole("button", { name: /^Downloading \d+ %$/ }).waitFor();
+  await page.locator("footer").getByRole("button", { name: /^Downloading \d+ %$/ }).waitFor();
   await pause(page);
   await page.reload();
   await main(page).getByText("Paused").waitFor();
