@@ -15,8 +15,8 @@ import { ModelsDialog } from "./parts/ModelsDialog";
 import { SettingsDialog } from "./parts/SettingsDialog";
 import { Sidebar } from "./parts/Sidebar";
 import { StatusBar } from "./parts/StatusBar";
-import type { ChatLine, Entrance, Settings, Status } from "./wire";
-import { browserLanguage, speech, Spoken, useSpeech } from "./words";
+import type { ChatLine, Entrance, Refusal, Settings, Status } from "./wire";
+import { browserLanguage, speech, type Speech, Spoken, useSpeech } from "./words";
 
 const STATUS_EVERY_MS = 2000;
 const SEARCH_PAUSE_MS = 150;
@@ -105,7 +105,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
 
   const onProblem = useCallback((error: unknown) => {
     if (error instanceof api.Refused && error.refusal.code === "page_locked") onLocked();
-    else if (error instanceof api.Refused) setProblem(words.problem[error.refusal.code] ?? error.refusal.message);
+    else if (error instanceof api.Refused) setProblem(told(error.refusal, words));
     else setProblem(words.lost);
   }, [words]);
   const [status, refreshStatus] = useStatus(onProblem, () => setProblem((old) => (old === words.lost ? null : old)));
@@ -236,6 +236,15 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
       <div class="heard" role="status">{heard}</div>
     </div>
   );
+}
+
+/** These say that something is wrong, and the server's own words say what. */
+const SAY_LITTLE = ["invalid_value", "model_unavailable", "internal_error"];
+
+function told({ code, message }: Refusal, words: Speech["words"]): string {
+  const known = words.problem[code];
+  if (!known) return message;
+  return SAY_LITTLE.includes(code) ? `${known} ${message}` : known;
 }
 
 /** What the engine says of itself, asked again and again while the page is seen. */

@@ -85,7 +85,17 @@ export function useModels(status: Status | null, hooks: Hooks): Models {
 /** How the work on files stands, often while it is under way and now and then while it is seen. */
 function useInstalling(canInstall: boolean, isShown: boolean, onProblem: (error: unknown) => void): [Installing | null, () => void] {
   const [installing, setInstalling] = useState<Installing | null>(null);
-  const look = () => void api.installing().then(setInstalling, onProblem);
+  const asked = useRef(0);
+  const heard = useRef(0);
+  const look = () => {
+    const turn = ++asked.current;
+    api.installing().then((installing) => {
+      // An answer that was overtaken tells of the past.
+      if (turn < heard.current) return;
+      heard.current = turn;
+      setInstalling(installing);
+    }, onProblem);
+  };
   const isBusy = installing !== null && (installing.is_asking || isUnderWay(installing));
   const everyMs = isBusy ? RUNNING_EVERY_MS : isShown ? RESTING_EVERY_MS : null;
   useEffect(() => {
