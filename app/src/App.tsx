@@ -15,10 +15,11 @@ import { ModelsDialog } from "./parts/ModelsDialog";
 import { SettingsDialog } from "./parts/SettingsDialog";
 import { Sidebar } from "./parts/Sidebar";
 import { StatusBar } from "./parts/StatusBar";
-import type { ChatLine, Entrance, Refusal, Settings, Status } from "./wire";
+import type { ChatLine, Entrance, Larger, Refusal, Settings, Status } from "./wire";
 import { browserLanguage, speech, type Speech, Spoken, useSpeech } from "./words";
 
 const STATUS_EVERY_MS = 2000;
+const LOADING_EVERY_MS = 300;
 const SEARCH_PAUSE_MS = 150;
 
 const UNSET: Settings = {
@@ -148,6 +149,15 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
     },
   });
 
+  const enlarge = ({ context, memory_bytes }: Larger) =>
+    models.open({ ...models.shelf?.wish, context, memory_bytes }).then(
+      () => true,
+      (error) => {
+        onProblem(error);
+        return false;
+      },
+    );
+
   const { chat, live } = conversation;
   const last = chat?.messages[chat.messages.length - 1];
   const spent = live ? live.spent : (last?.ending?.spent ?? null);
@@ -201,9 +211,9 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
           </div>
         )}
         {isFirstRun ? (
-          <FirstRun models={models} isLoading={status.is_loading} onChoose={chooseModel} onProblem={onProblem} />
+          <FirstRun models={models} isLoading={status.is_loading} loading={status.loading} onChoose={chooseModel} onProblem={onProblem} />
         ) : (
-          <Chat id={id} conversation={conversation} settings={settings} status={status} onChoose={isWithoutModel ? chooseModel : null} />
+          <Chat id={id} conversation={conversation} settings={settings} status={status} onChoose={isWithoutModel ? chooseModel : null} onLarger={status?.can_choose ? enlarge : null} onNew={() => open(null)} />
         )}
         <StatusBar
           status={status} live={live} spent={spent} sample={samples[samples.length - 1]}
@@ -255,13 +265,14 @@ function useStatus(onProblem: (error: unknown) => void, onAnswer: () => void): [
       setStatus(status);
       onAnswer();
     }, onProblem);
+  const everyMs = status?.is_loading ? LOADING_EVERY_MS : STATUS_EVERY_MS;
+  useEffect(refresh, []);
   useEffect(() => {
-    refresh();
     const timer = setInterval(() => {
       if (document.visibilityState === "visible") refresh();
-    }, STATUS_EVERY_MS);
+    }, everyMs);
     return () => clearInterval(timer);
-  }, []);
+  }, [everyMs]);
   return [status, refresh];
 }
 

@@ -37,6 +37,15 @@ export interface Ending {
   message?: string;
   code?: string;
   spent?: Spent;
+  /** The oldest messages, so many of them, that the model was not given. */
+  left_out?: number;
+  /** A context in which the turn would have fitted, where it did not. */
+  larger?: Larger;
+}
+
+export interface Larger {
+  context: number;
+  memory_bytes: number;
 }
 
 export interface Spent {
@@ -68,11 +77,19 @@ export interface Ask {
   chat?: number;
   replaces?: number;
   text?: string;
+  /** Where the conversation does not fit, the model does without its oldest turns. */
+  leaves_out?: boolean;
 }
 
 export interface Asked {
   chat: number;
   answer: number;
+}
+
+/** How far a model is on its way into memory. */
+export interface Loading {
+  done_bytes: number;
+  total_bytes: number;
 }
 
 export interface Status {
@@ -83,6 +100,7 @@ export interface Status {
   can_choose: boolean;
   is_loaded: boolean;
   is_loading: boolean;
+  loading: Loading | null;
   is_answering: boolean;
   waiting: number;
   context: number;

@@ -200,6 +200,38 @@ test("the choice fits every screen, light and dark, in both languages", async ()
   await page.evaluate(() => fetch("/app/settings", { method: "PUT", headers: { "content-type": "application/json" }, body: "{}" }));
 });
 
+test("a conversation that outgrows the context goes on without its oldest turns, elsewhere, or with a larger one", async () => {
+  const page = await begin(["demo", "--max-context", "160"]);
+  const long = "Tell me all about thrushes, blackbirds, fieldfares and other songbirds of the garden. ".repeat(3);
+  await ask(page, "What is a thrush?");
+  await composer(page).fill(long);
+  await page.keyboard.press("Enter");
+  const ways = page.getByRole("group", { name: "What can be done" });
+  await ways.waitFor();
+  await accessible(page, "overflow");
+  await shot(page, "overflow");
+  await ways.getByRole("button", { name: "Answer without the oldest turns" }).click();
+  await page.getByText("The model was not given the oldest 2 messages").waitFor();
+  assert.equal((await answers(page).all()).length, 2, "what it was not given is there all the same");
+  // What was left out once may be left out again without a question.
+  await composer(page).fill(long);
+  await page.keyboard.press("Enter");
+  await page.getByText("The model was not given the oldest 4 messages").waitFor();
+  const whole = long.repeat(3);
+  await composer(page).fill(whole);
+  await page.keyboard.press("Enter");
+  await ways.waitFor();
+  await ways.getByRole("button", { name: "Ask it in a new chat" }).click();
+  assert.equal((await composer(page).inputValue()).trim(), whole.trim());
+  await page.keyboard.press("Enter");
+  await ways.waitFor();
+  assert.equal(await ways.getByRole("button").count(), 2, "there are no older turns");
+  await ways.getByRole("button", { name: /^Load with [\d,]+ tokens of context/ }).click();
+  await ways.waitFor({ state: "detached" });
+  await ended(page);
+  assert.ok((await asked(page, "/app/status")).context > 160);
+});
+
 const skip = HUB ? false : "OUZEL_TEST_HUB has no hub's address";
 const fetching = (page) => page.getByRole("progressbar", { name: "Downloading" }).first();
 const main = (page) => page.getByRole("main");

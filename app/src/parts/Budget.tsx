@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import * as api from "../api";
 import type { Io, Planned, Wish } from "../setup";
-import type { Refusal } from "../wire";
+import type { Loading, Refusal } from "../wire";
 import { useSpeech } from "../words";
 import { Bar } from "./Bar";
 import { Field } from "./Fields";
@@ -21,6 +21,8 @@ interface Props {
   isLoaded: boolean;
   /** The model that is on its way into memory. */
   loading: string | null;
+  /** How far it is, where that is known. */
+  progress: Loading | null;
   onLoad: (wish: Wish) => Promise<void>;
   onProblem: (error: unknown) => void;
 }
@@ -39,7 +41,7 @@ const isSame = (one: Wish, other: Wish) =>
   FIELDS.every((field) => field === "model" || (one[field] ?? null) === (other[field] ?? null) || (field === "io" && isAuto(one) && isAuto(other)));
 const isAuto = (wish: Wish) => (wish.io ?? "auto") === "auto";
 
-export function Budget({ model, wish: before, isLoaded, loading, onLoad, onProblem }: Props) {
+export function Budget({ model, wish: before, isLoaded, loading, progress, onLoad, onProblem }: Props) {
   const { words, number } = useSpeech();
   const { setup } = words;
   const [wish, setWish] = useState<Wish>({ ...before, model });
@@ -76,7 +78,7 @@ export function Budget({ model, wish: before, isLoaded, loading, onLoad, onProbl
       {loading !== null ? (
         <div class="working">
           <p role="status">{setup.opening(loading)}</p>
-          <Bar name={words.loading} />
+          <Bar name={words.loading} done={progress?.done_bytes} total={progress?.total_bytes} />
         </div>
       ) : (
         <div class="choices">

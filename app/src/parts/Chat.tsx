@@ -2,11 +2,12 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../conversation";
-import type { Settings, Status } from "../wire";
+import type { Larger, Settings, Status } from "../wire";
 import { useSpeech } from "../words";
-import { Composer } from "./Composer";
+import { Composer, keepDraft } from "./Composer";
 import { Icon } from "./Icon";
 import { Answer, UserMessage } from "./Message";
+import { isOverflow, Overflow } from "./Overflow";
 
 /** Whoever is this near to the end follows what is written. */
 const NEAR_PX = 90;
@@ -18,9 +19,12 @@ interface Props {
   status: Status | null;
   /** Chooses a model, where none is chosen. */
   onChoose: (() => void) | null;
+  /** Loads the model with a larger context, and says whether it could; nothing where it is not for the page to say. */
+  onLarger: ((larger: Larger) => Promise<boolean>) | null;
+  onNew: () => void;
 }
 
-export function Chat({ id, conversation, settings, status, onChoose }: Props) {
+export function Chat({ id, conversation, settings, status, onChoose, onLarger, onNew }: Props) {
   const { words } = useSpeech();
   const { chat, live, isMissing, ask, stop } = conversation;
   const scroller = useRef<HTMLDivElement>(null);
@@ -70,7 +74,22 @@ export function Chat({ id, conversation, settings, status, onChoose }: Props) {
                 live={isLast ? live : null}
                 canAnswerAgain={isLast && !isAnswering && !onChoose}
                 onAgain={() => void ask({ replaces: message.id })}
-              />
+              >
+                {isLast && !isAnswering && !onChoose && message.ending && isOverflow(message.ending) && (
+                  <Overflow
+                    larger={onLarger ? (message.ending.larger ?? null) : null}
+                    canLeaveOut={i > 1}
+                    onLarger={async (larger) => {
+                      if (await onLarger?.(larger)) await ask({ replaces: message.id });
+                    }}
+                    onLeaveOut={() => void ask({ replaces: message.id, leaves_out: true })}
+                    onNew={() => {
+                      keepDraft(null, messages[i - 1]?.text ?? "");
+                      onNew();
+                    }}
+                  />
+                )}
+              </Answer>
             );
           })}
         </div>

@@ -18,6 +18,9 @@ interface Props {
 /** Drafts outlive a look into another conversation, and nothing else. */
 const drafts = new Map<number | null, string>();
 
+/** What stands in the field when the conversation is looked at next. */
+export const keepDraft = (chat: number | null, text: string) => drafts.set(chat, text);
+
 export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, onChoose }: Props) {
   const { words } = useSpeech();
   const field = useRef<HTMLTextAreaElement>(null);

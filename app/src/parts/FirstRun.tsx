@@ -2,6 +2,7 @@
 
 import type { Models } from "../models";
 import type { Listed } from "../setup";
+import type { Loading } from "../wire";
 import { useSpeech } from "../words";
 import { Bar } from "./Bar";
 import { Icon } from "./Icon";
@@ -11,12 +12,13 @@ interface Props {
   models: Models;
   /** Whether a model is on its way into memory. */
   isLoading: boolean;
+  loading: Loading | null;
   /** Shows what it would take. */
   onChoose: (model: string | null) => void;
   onProblem: (error: unknown) => void;
 }
 
-export function FirstRun({ models, isLoading, onChoose, onProblem }: Props) {
+export function FirstRun({ models, isLoading, loading, onChoose, onProblem }: Props) {
   const { words } = useSpeech();
   const { setup } = words;
   const { shelf, installing, opening } = models;
@@ -35,7 +37,7 @@ export function FirstRun({ models, isLoading, onChoose, onProblem }: Props) {
         {(opening !== null || isLoading) && (
           <div class="card working">
             <p role="status">{opening ? setup.opening(opening) : words.loading}</p>
-            <Bar name={words.loading} />
+            <Bar name={words.loading} done={loading?.done_bytes} total={loading?.total_bytes} />
           </div>
         )}
         <div class="ways">

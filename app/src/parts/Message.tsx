@@ -1,5 +1,6 @@
 // One message: what a person said, which can be edited, or what the model answered, thought, and why it stopped.
 
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Ending, Message as Said, Phase, Spent } from "../wire";
 import { type Speech, useSpeech } from "../words";
@@ -87,9 +88,11 @@ interface AnswerProps {
   live: Live | null;
   canAnswerAgain: boolean;
   onAgain: () => void;
+  /** What can be done about its ending. */
+  children?: ComponentChildren;
 }
 
-export function Answer({ message, live, canAnswerAgain, onAgain }: AnswerProps) {
+export function Answer({ message, live, canAnswerAgain, onAgain, children }: AnswerProps) {
   const speech = useSpeech();
   const { words } = speech;
   const text = live?.text ?? message.text;
@@ -112,6 +115,7 @@ export function Answer({ message, live, canAnswerAgain, onAgain }: AnswerProps) 
       {ending && (
         <>
           <End ending={ending} speech={speech} isNew={wasLive.current} />
+          {children}
           <div class="actions">
             {text && <CopyButton text={text} label={words.copyAnswer} />}
             {canAnswerAgain && (
@@ -173,5 +177,10 @@ function End({ ending, speech, isNew }: { ending: Ending; speech: Speech; isNew:
     facts.push(words.tokens(number(spent.new_tokens)));
     if (spent.decode_ms > 0) facts.push(words.tokensPerS(number((1000 * spent.new_tokens) / spent.decode_ms, 1)));
   }
-  return <p class={`end ${ending.reason}`}>{facts.join(" · ")}</p>;
+  return (
+    <>
+      <p class={`end ${ending.reason}`}>{facts.join(" · ")}</p>
+      {ending.left_out ? <p class="end">{words.overflow.leftOut(ending.left_out)}</p> : null}
+    </>
+  );
 }

@@ -49,7 +49,7 @@ export function ModelsDialog(props: Props) {
           <Budget
             key={`${selected.name} ${isChosen ? JSON.stringify(shelf.wish) : ""}`}
             model={selected.name} wish={isChosen ? shelf.wish : {}}
-            isLoaded={isChosen && (status?.is_loaded ?? false)} loading={loading}
+            isLoaded={isChosen && (status?.is_loaded ?? false)} loading={loading} progress={status?.loading ?? null}
             onLoad={(wish) => models.open(wish).then(props.onLoaded)} onProblem={onProblem}
           />
         </fieldset>

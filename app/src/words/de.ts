@@ -81,6 +81,13 @@ export const de: Words = {
     forbidden: "Unter diesem Namen oder für diese Seite antwortet Ouzel nicht. Öffnen Sie es mit der Adresse, die es gezeigt hat.",
     slow_reader: "Die Antwort wurde zu lange nicht gelesen und deshalb beendet.",
   },
+  overflow: {
+    title: "Was Sie tun können",
+    larger: (tokens, memory) => `Mit ${tokens} Tokens Kontext laden (${memory}) und antworten`,
+    leaveOut: "Ohne die ältesten Runden antworten",
+    newChat: "In einem neuen Gespräch fragen",
+    leftOut: (n) => `Die ältesten ${n} Nachrichten bekam das Modell nicht; sie bleiben in diesem Gespräch.`,
+  },
   unsaved: "Diese Antwort kann nicht gesichert werden:",
   tokens: (n) => `${n} Tokens`,
   tokensPerS: (n) => `${n} Tokens/s`,

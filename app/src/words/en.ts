@@ -79,6 +79,13 @@ export const en = {
     forbidden: "Ouzel does not answer to this name or page. Open it by the address that it printed.",
     slow_reader: "The answer was not read for too long, so it was ended.",
   } as Record<string, string>,
+  overflow: {
+    title: "What can be done",
+    larger: (tokens: string, memory: string) => `Load with ${tokens} tokens of context (${memory}) and answer`,
+    leaveOut: "Answer without the oldest turns",
+    newChat: "Ask it in a new chat",
+    leftOut: (n: number) => `The model was not given the oldest ${n} messages; they stay in this conversation.`,
+  },
   unsaved: "This answer cannot be saved:",
   tokens: (n: string) => `${n} tokens`,
   tokensPerS: (n: string) => `${n} tokens/s`,

@@ -130,6 +130,11 @@ impl Model {
         ))
     }
 
+    /// Bytes of the weights that are read before a session answers.
+    pub fn resident_bytes(&self) -> u64 {
+        self.inner.engine.bytes().resident
+    }
+
     /// Forecasts the speed of a session on a machine of these rates; loads nothing.
     ///
     /// # Errors

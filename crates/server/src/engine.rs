@@ -34,6 +34,8 @@ pub struct Plan {
     pub layers: usize,
     /// Routed experts of each layer.
     pub experts: usize,
+    /// Bytes of weights that are read before the model answers.
+    pub resident_bytes: u64,
     /// What the bytes are for, and how many.
     pub lines: Vec<(String, u64)>,
 }

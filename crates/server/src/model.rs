@@ -71,6 +71,7 @@ impl ModelEngine {
                 slots: budget.slots,
                 layers: model.config().n_layers(),
                 experts: model.config().n_experts,
+                resident_bytes: model.resident_bytes(),
                 lines: budget
                     .lines
                     .into_iter()

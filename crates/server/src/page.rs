@@ -15,6 +15,7 @@
 mod answering;
 mod door;
 mod files;
+mod fit;
 mod install;
 mod live;
 mod models;

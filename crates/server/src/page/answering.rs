@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Page;
+use super::fit::{fit, larger};
 use super::live::{Answering, State};
-use super::turn::turn;
 use crate::app::App;
 use crate::error::Refusal;
 use crate::ticket::{Event, Ticket};
@@ -22,16 +22,28 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// What becomes of a question.
 pub enum Place {
     /// It has its place in the queue already.
-    Taken(Ticket),
+    Taken(Admitted),
     /// It is asked after these messages, and has none yet.
-    After(Vec<Message>),
+    After {
+        /// What was said, the question at the end.
+        said: Vec<Message>,
+        /// Whether the oldest turns may be left out.
+        leaves_out: bool,
+    },
+}
+
+/// A question that has its place in the queue.
+pub struct Admitted {
+    ticket: Ticket,
+    /// The oldest messages that it does without.
+    left_out: usize,
 }
 
 impl Place {
-    async fn admit(self, app: &Arc<App>, settings: Settings) -> Result<Ticket, Refusal> {
+    async fn admit(self, app: &Arc<App>, settings: Settings) -> Result<Admitted, Refusal> {
         match self {
-            Place::Taken(ticket) => Ok(ticket),
-            Place::After(before) => admit(app, before, settings).await,
+            Place::Taken(admitted) => Ok(admitted),
+            Place::After { said, leaves_out } => admit(app, said, settings, leaves_out).await,
         }
     }
 }
@@ -44,23 +56,37 @@ pub async fn answer(
     asked: Place,
     settings: Settings,
 ) {
+    let mut left_out = 0;
     let result = tokio::select! {
-        ticket = asked.admit(&app, settings) => match ticket {
-            Ok(ticket) => follow(&page, &answering, &app, ticket).await,
+        admitted = asked.admit(&app, settings) => match admitted {
+            Ok(admitted) => {
+                left_out = admitted.left_out;
+                follow(&page, &answering, &app, admitted.ticket).await
+            }
             Err(refusal) => Err(refusal),
         },
         // Nothing was begun, so nothing has to be ended.
         () = answering.stopped() => Ok(None),
     };
+    let more = |needed| larger(&app.current.get(), needed);
     let ending = match result {
-        Ok(Some(outcome)) => Ending::of(&Ok(outcome)),
-        Ok(None) => Ending {
-            reason: Reason::Stopped,
-            message: None,
-            code: None,
-            spent: None,
+        Ok(Some(outcome)) => Ending {
+            left_out,
+            larger: match outcome.end {
+                End::ContextFull => more(outcome.usage.prompt + outcome.usage.new),
+                _ => None,
+            },
+            ..Ending::of(&Ok(outcome))
         },
-        Err(refusal) => Ending::of(&Err(refusal)),
+        Ok(None) => Ending::because(Reason::Stopped),
+        Err(refusal) => Ending {
+            left_out,
+            larger: match &refusal {
+                Refusal::ContextFull { needed, .. } => more(*needed),
+                _ => None,
+            },
+            ..Ending::of(&Err(refusal))
+        },
     };
     // The only whole copy is here: it stays, and its watchers are told why, until it could be written.
     while !save(&page, &answering, Some(&ending)).await {
@@ -73,22 +99,23 @@ pub async fn answer(
 /// From what was said to a place in the queue.
 pub async fn admit(
     app: &Arc<App>,
-    before: Vec<Message>,
+    said: Vec<Message>,
     settings: Settings,
-) -> Result<Ticket, Refusal> {
+    leaves_out: bool,
+) -> Result<Admitted, Refusal> {
     let shared = app.clone();
-    let (prepared, model) = app
+    let (prepared, left_out, model) = app
         .aside(move || {
             let chosen = shared.current.get();
             chosen.check_model(None)?;
-            let turn = turn(before, &settings, &chosen.defaults)?;
-            let param = turn.fields.prompt;
-            let prepared = chosen.engine.prepare(turn)?;
-            chosen.check_fits(param, &prepared)?;
-            Ok((prepared, chosen.id))
+            let (prepared, left_out) = fit(&chosen, &said, &settings, leaves_out)?;
+            Ok((prepared, left_out, chosen.id))
         })
         .await?;
-    app.queue.admit(prepared, model)
+    Ok(Admitted {
+        ticket: app.queue.admit(prepared, model)?,
+        left_out,
+    })
 }
 
 /// Takes what comes until the end, or until it is stopped before anything came: then there is no outcome.

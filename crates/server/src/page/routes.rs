@@ -28,7 +28,7 @@ use crate::error::Refusal;
 use crate::guard::has_key;
 use crate::sse::{Events, HEARTBEAT};
 use crate::wire::page::{
-    Ask, Asked, ChatLine, Enter, Entrance, MAX_LINE_CHARS, PageMessage, PlanLine, Rename, Sampling,
+    Ask, Asked, ChatLine, Enter, Entrance, Loading, MAX_LINE_CHARS, PageMessage, PlanLine, Rename, Sampling,
     Search, Settings, Status, WholeChat,
 };
 use crate::wire::{Shape, json_response};
@@ -162,12 +162,21 @@ fn status(shared: &Shared) -> Status {
     let facts = chosen.engine.facts();
     let process = chosen.engine.process();
     let sampler = &chosen.defaults.sampler;
+    let is_loading = app.metrics.is_loading.load(Ordering::Relaxed);
+    let total_bytes = facts.plan.resident_bytes;
+    // This process has taken other memory before.
+    let has_own_process = process.pid.is_some_and(|pid| pid != std::process::id());
+    let taken = process.resident_bytes.filter(|_| is_loading && has_own_process);
     Status {
+        loading: taken.map(|taken| Loading {
+            done_bytes: taken.min(total_bytes),
+            total_bytes,
+        }),
         version: env!("CARGO_PKG_VERSION"),
         model: chosen.name().to_owned(),
         can_choose: app.options.models.is_some(),
         is_loaded: app.metrics.is_loaded.load(Ordering::Relaxed),
-        is_loading: app.metrics.is_loading.load(Ordering::Relaxed),
+        is_loading,
         is_answering,
         waiting,
         context: facts.context,
@@ -320,16 +329,13 @@ fn check_line(param: &str, text: &str) -> Result<(), Refusal> {
 
 async fn ask(State(shared): State<Shared>, request: Request) -> Response {
     let asked = async {
-        let Ask {
-            chat,
-            replaces,
-            text,
-        } = parse(&read(request).await?)?;
-        if text.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        let ask: Ask = parse(&read(request).await?)?;
+        let is_blank = |text: &String| text.trim().is_empty();
+        if ask.text.as_ref().is_some_and(is_blank) {
             return Err(Refusal::invalid("text", "text: there is nothing to answer"));
         }
         // Not this request's: a tab that is closed now must not leave a row that nobody answers.
-        let begun = tokio::spawn(begin(shared.clone(), chat, replaces, text));
+        let begun = tokio::spawn(begin(shared.clone(), ask));
         begun
             .await
             .map_err(|_| Refusal::Internal("the question could not be asked".to_owned()))?
@@ -338,12 +344,13 @@ async fn ask(State(shared): State<Shared>, request: Request) -> Response {
 }
 
 /// Makes the answer's row and begins to answer; one question at a time, so that no conversation gets two answers at once.
-async fn begin(
-    shared: Shared,
-    chat: Option<i64>,
-    replaces: Option<i64>,
-    text: Option<String>,
-) -> Result<Asked, Refusal> {
+async fn begin(shared: Shared, ask: Ask) -> Result<Asked, Refusal> {
+    let Ask {
+        chat,
+        replaces,
+        text,
+        leaves_out,
+    } = ask;
     let page = &shared.page;
     let _alone = page.asking.lock().await;
     page.live.check_free(chat)?;
@@ -360,10 +367,10 @@ async fn begin(
         }
     };
     // What would be replaced stays until the new turn has its place.
-    let ticket = match replaces {
+    let admitted = match replaces {
         Some(_) => {
-            let before = page.kept(question).await?;
-            Some(answering::admit(&shared.app, before, settings.clone()).await?)
+            let said = page.kept(question).await?;
+            Some(answering::admit(&shared.app, said, settings.clone(), leaves_out).await?)
         }
         None => None,
     };
@@ -380,7 +387,13 @@ async fn begin(
         shared.app.clone(),
         page.clone(),
         live,
-        ticket.map_or(Place::After(asked.before), Place::Taken),
+        match admitted {
+            Some(admitted) => Place::Taken(admitted),
+            None => Place::After {
+                said: asked.before,
+                leaves_out,
+            },
+        },
         settings,
     ));
     Ok(Asked {

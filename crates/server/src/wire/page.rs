@@ -43,6 +43,9 @@ pub struct Ask {
     pub replaces: Option<i64>,
     /// What the person says; nothing where an answer is made anew.
     pub text: Option<String>,
+    /// Where the conversation does not fit, the model does without its oldest turns.
+    #[serde(default)]
+    pub leaves_out: bool,
 }
 
 /// What `POST /app/turns` began.
@@ -128,6 +131,25 @@ pub struct Ending {
     /// What it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,
+    /// The oldest messages, so many of them, that the model was not given, because they did not fit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
+    /// A context in which the turn would have fitted, where it did not and there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub larger: Option<Larger>,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// A larger context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Larger {
+    /// Tokens of it.
+    pub context: usize,
+    /// The memory with which it would run.
+    pub memory_bytes: u64,
 }
 
 /// Why an answer ended.
@@ -216,6 +238,8 @@ pub struct Status {
     pub is_loaded: bool,
     /// Whether it is on its way there.
     pub is_loading: bool,
+    /// How far it is then, where it has a process of its own and the system says what that has taken.
+    pub loading: Option<Loading>,
     /// Whether it answers anybody.
     pub is_answering: bool,
     /// Turns that wait for it.
@@ -238,6 +262,15 @@ pub struct Status {
     pub plan: Vec<PlanLine>,
     /// What is meant where the settings say nothing.
     pub defaults: Sampling,
+}
+
+/// How far a model is on its way into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Loading {
+    /// Bytes that its process has taken, up to all of them.
+    pub done_bytes: u64,
+    /// Bytes of the weights that are read before it answers.
+    pub total_bytes: u64,
 }
 
 /// A line of the memory's plan.
@@ -330,29 +363,29 @@ impl Ending {
                     End::ContextFull => Reason::ContextFull,
                     End::Cancelled => Reason::Stopped,
                 },
-                message: None,
-                code: None,
                 spent: Some(Spent::from(metrics::Spent {
                     usage: outcome.usage,
                     cost: outcome.cost,
                 })),
+                ..Ending::because(Reason::Done)
             },
             Err(refusal) => Ending {
-                reason: Reason::Failed,
                 message: Some(refusal.to_string()),
                 code: Some(refusal.code().to_owned()),
-                spent: None,
+                ..Ending::because(Reason::Failed)
             },
         }
     }
 
-    /// The ending of an answer whose program is gone.
-    fn interrupted() -> Ending {
+    /// An ending of which no more is known than why.
+    pub fn because(reason: Reason) -> Ending {
         Ending {
-            reason: Reason::Interrupted,
+            reason,
             message: None,
             code: None,
             spent: None,
+            left_out: 0,
+            larger: None,
         }
     }
 }
@@ -391,11 +424,13 @@ impl PageMessage {
     pub fn of(message: Message, is_written: bool) -> PageMessage {
         let kept = message.ending.as_deref();
         // An ending of another version of this program that is not understood is no reason to hide the answer.
-        let kept = kept.map(|text| serde_json::from_str(text).unwrap_or(Ending::interrupted()));
+        let kept = kept.map(|text| {
+            serde_json::from_str(text).unwrap_or_else(|_| Ending::because(Reason::Interrupted))
+        });
         let ending = match message.role {
             Role::User => None,
             Role::Assistant if is_written => None,
-            Role::Assistant => Some(kept.unwrap_or(Ending::interrupted())),
+            Role::Assistant => Some(kept.unwrap_or_else(|| Ending::because(Reason::Interrupted))),
         };
         PageMessage {
             id: message.id,
