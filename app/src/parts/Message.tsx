@@ -7,6 +7,7 @@ import { type Speech, useSpeech } from "../words";
 import { CopyButton } from "./CopyButton";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
+import { isOverflow } from "./Overflow";
 
 export interface Live {
   text: string;
@@ -166,7 +167,7 @@ function End({ ending, speech, isNew }: { ending: Ending; speech: Speech; isNew:
         <div>
           <strong>{words.reason.failed}</strong>
           <p>{known ?? ending.message}</p>
-          {known && ending.message && <p class="small soft">{ending.message}</p>}
+          {known && ending.message && !isOverflow(ending) && <p class="small soft">{ending.message}</p>}
         </div>
       </div>
     );

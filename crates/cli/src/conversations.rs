@@ -13,7 +13,7 @@ use anyhow::Context;
 use ouzel_storage::{DirLock, ShowPath, StorageError, create_private_dir, create_private_file};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::CliError;
+use crate::exit::{self, CliError};
 use crate::output::note;
 use crate::running;
 
@@ -148,7 +148,8 @@ impl Held {
         move |page| {
             if let Err(error) = write(&folder, page) {
                 note(&format!(
-                    "a second start will not find this page: {error:#}"
+                    "a second start will not find this page: {}",
+                    exit::full(&error)
                 ));
             }
         }

@@ -40,7 +40,7 @@ pub fn run() -> ExitCode {
     let log = match begin_log() {
         Ok(path) => Some(path),
         Err(error) => {
-            note(&format!("there is no log: {error:#}"));
+            note(&format!("there is no log: {}", exit::full(&error)));
             None
         }
     };

@@ -165,8 +165,13 @@ fn storage_code(error: &StorageError) -> u8 {
 pub fn line(error: &anyhow::Error) -> Option<String> {
     match error.downcast_ref() {
         Some(CliError::ClosedPipe | CliError::Interrupted | CliError::Told(_)) => None,
-        _ => Some(one_line(&causes(error))),
+        _ => Some(full(error)),
     }
+}
+
+/// An error and its causes in one line, each said once.
+pub fn full(error: &anyhow::Error) -> String {
+    one_line(&causes(error))
 }
 
 /// An error and its causes. Those of our rooms tell their cause themselves: what was said is not said again.

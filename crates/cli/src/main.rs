@@ -51,7 +51,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     match &cli.command {
         Command::Generate(args) => commands::generate::run(args, cli.quiet),
         Command::Chat(args) => commands::chat::run(args, cli.quiet),
-        Command::Serve(args) => commands::serve::run(args, cli.quiet),
+        Command::Serve(args) => commands::serve::run(&args.clone().with_names_once(), cli.quiet),
         Command::App(args) => commands::app::run(args, cli.quiet),
         Command::DecodeService => commands::decode_service::run(),
         Command::Install(args) => commands::install::run(args, cli.quiet),

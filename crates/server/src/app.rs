@@ -18,10 +18,15 @@ use crate::options::ServerOptions;
 use crate::page::Installation;
 use crate::queue::Queue;
 use crate::ticket::Ticket;
+use crate::turn::{Ask, Turn};
 use crate::wire::{Asked, Defaults, Reply};
 
 /// Prompts that are rendered at the same time: more would take the model's processors and gain nothing.
 const MAX_PREPARING: usize = 2;
+
+/// More messages than any conversation has that fits a context. A template goes through them several times, and has a limit of its own that
+/// says less.
+const MAX_MESSAGES: usize = 10_000;
 
 /// Reads a body as one API has it.
 pub type Parse = fn(&[u8], &Defaults) -> Result<Asked, Refusal>;
@@ -93,6 +98,7 @@ impl App {
             let asked = parse(&bytes, &chosen.defaults)?;
             drop(bytes);
             chosen.check_model(asked.model.as_deref())?;
+            check_messages(&asked.turn)?;
             let param = asked.turn.fields.prompt;
             let mut prepared = chosen.engine.prepare(asked.turn)?;
             prepared.warnings.extend(asked.warnings);
@@ -133,6 +139,25 @@ impl App {
             prompt_tokens: ticket.prompt_tokens(),
         }
     }
+}
+
+/// Refuses a conversation of too many messages.
+///
+/// # Errors
+/// [`Refusal::Invalid`].
+pub fn check_messages(turn: &Turn) -> Result<(), Refusal> {
+    let n = match &turn.ask {
+        Ask::Conversation(conversation) => conversation.messages.len(),
+        Ask::Text(_) | Ask::Ids(_) => 0,
+    };
+    if n <= MAX_MESSAGES {
+        return Ok(());
+    }
+    let param = turn.fields.prompt;
+    Err(Refusal::invalid(
+        param,
+        format!("{param}: a conversation of {n} messages, and {MAX_MESSAGES} are the most"),
+    ))
 }
 
 /// Seconds since 1970.

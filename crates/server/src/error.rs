@@ -59,12 +59,10 @@ pub enum Refusal {
     #[error("the body is {0:?} by its Content-Type; send application/json")]
     MediaType(String),
     /// The body did not come in time.
-    #[error("the body did not arrive within {0} seconds")]
+    #[error("the body did not arrive within {}", counted(*.0, "second"))]
     SlowBody(u64),
     /// Everyone waits: try again later.
-    #[error(
-        "{waiting} requests wait already, as many as this server lets wait; try again in {retry_after_s} seconds"
-    )]
+    #[error("{}; try again in {}", crowd(*waiting), counted(*retry_after_s, "second"))]
     QueueFull {
         /// How many wait.
         waiting: usize,
@@ -89,7 +87,7 @@ pub enum Refusal {
     #[error("the server is shutting down")]
     Draining,
     /// The request took longer than the server allows.
-    #[error("the time limit of {0} seconds was over before the answer began")]
+    #[error("the time limit of {} was over before the answer began", counted(*.0, "second"))]
     TimeLimit(u64),
     /// The reader did not keep up.
     #[error(
@@ -108,6 +106,23 @@ pub enum Refusal {
     /// Nothing here does it.
     #[error("{0}")]
     Unsupported(String),
+}
+
+/// Why there is no room in a queue in which so many wait.
+fn crowd(waiting: usize) -> String {
+    match waiting {
+        0 => "another request is being answered, and this server lets none wait".to_owned(),
+        1 => "1 request waits already, as many as this server lets wait".to_owned(),
+        n => format!("{n} requests wait already, as many as this server lets wait"),
+    }
+}
+
+/// A number and what it counts.
+fn counted(n: u64, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
 }
 
 fn advice(memory: Option<u64>) -> String {
@@ -195,6 +210,11 @@ impl Refusal {
             Refusal::QueueFull { retry_after_s, .. } => Some(*retry_after_s),
             _ => None,
         }
+    }
+
+    /// Whether the connection ends with it, since what is left of the request is not read.
+    pub fn ends_connection(&self) -> bool {
+        matches!(self, Refusal::TooLarge(_) | Refusal::SlowBody(_))
     }
 
     /// Whether the same request would fail the same way at once, so that clients which try again by themselves should not.

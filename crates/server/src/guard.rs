@@ -3,6 +3,8 @@
 //! A page in a browser can send requests to loopback. Two things tell it from a program: its `Origin`, and, after it has rebound its own
 //! name to 127.0.0.1, its `Host`. So without a key only names of loopback are answered to, and with an `Origin` only the server's own
 //! and those that the operator named.
+//!
+//! Whatever the router itself refuses, such as an address that is no text, gets the envelope of its API here.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use subtle::ConstantTimeEq;
@@ -29,13 +31,14 @@ const PREFLIGHT_AGE: &str = "600";
 /// Lets a request through or refuses it; counts and tells both.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let (method, shape) = (request.method().clone(), Shape::of(request.uri().path()));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let shape = Shape::of(&path);
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut response = match check(&app.options, &request) {
         Err(refusal) => shape.response(&refusal),
         Ok(Pass::Preflight) => preflight(request.headers()),
-        Ok(Pass::Request) => next.run(request).await,
+        Ok(Pass::Request) => enveloped(next.run(request).await, shape, path),
     };
     if let Some(origin) = origin.filter(|origin| is_listed(&app.options, origin)) {
         let headers = response.headers_mut();
@@ -53,6 +56,16 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     response
 }
 
+/// The response, unless it is the router's own refusal of an address whose parts it cannot read: there is nothing there.
+fn enveloped(response: Response, shape: Shape, path: String) -> Response {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_text = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if response.status().is_client_error() && is_text {
+        return shape.response(&Refusal::NotFound(path));
+    }
+    response
+}
+
 enum Pass {
     Request,
     Preflight,
@@ -60,6 +73,7 @@ enum Pass {
 
 fn check(options: &ServerOptions, request: &Request<Body>) -> Result<Pass, Refusal> {
     let headers = request.headers();
+    check_host(request)?;
     let host = host_of(request);
     if options.api_key.is_none() && host.is_some_and(|host| !is_local(options, host)) {
         return Err(Refusal::Forbidden(
@@ -86,6 +100,19 @@ fn check(options: &ServerOptions, request: &Request<Body>) -> Result<Pass, Refus
         }
         _ => Ok(Pass::Request),
     }
+}
+
+/// HTTP/1.1 wants one name. Without one nobody could tell a page that has rebound its own, and of two a proxy may have checked the other.
+fn check_host(request: &Request<Body>) -> Result<(), Refusal> {
+    let message = match request.headers().get_all(header::HOST).iter().count() {
+        0 if request.version() == Version::HTTP_11 => "the request has no Host header",
+        0 | 1 => return Ok(()),
+        _ => "the request has several Host headers",
+    };
+    Err(Refusal::Invalid {
+        param: None,
+        message: format!("{message}; HTTP/1.1 wants one"),
+    })
 }
 
 /// The name by which the client calls the server; programs that speak HTTP/1.0 may have none.

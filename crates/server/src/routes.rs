@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::answer::collect;
-use crate::app::{App, Parse};
+use crate::app::{App, Parse, check_messages};
 use crate::body::{self, read};
 use crate::error::Refusal;
 use crate::guard::guard;
@@ -194,6 +194,7 @@ fn count_tokens(app: &App, bytes: &[u8]) -> Result<Value, Refusal> {
     let chosen = app.current.get();
     let asked = messages::parse_to_count(bytes, &chosen.defaults)?;
     chosen.check_model(asked.model.as_deref())?;
+    check_messages(&asked.turn)?;
     let prepared = chosen.engine.prepare(asked.turn)?;
     Ok(json!({ "input_tokens": prepared.ids.len() }))
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::parse::port;
 use super::serve::{QUEUE, ServeArgs, ServedArgs, TOP_K};
 use super::{InstallArgs, PositionalModelArgs, ProgressMode};
 
@@ -22,7 +23,7 @@ pub struct AppArgs {
     pub model: PositionalModelArgs,
 
     /// The port of the page; 0 takes a free one.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = port, allow_negative_numbers = true)]
     pub port: u16,
 
     /// Print the address and open no browser.

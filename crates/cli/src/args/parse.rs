@@ -37,6 +37,12 @@ pub fn count_to(
     }
 }
 
+/// A port.
+pub fn port(text: &str) -> Result<u16, String> {
+    text.parse()
+        .map_err(|_| "expected a whole number from 0 to 65535; 0 takes a free port".to_owned())
+}
+
 /// Any u64.
 pub fn seed(text: &str) -> Result<u64, String> {
     text.parse()
@@ -48,7 +54,7 @@ pub fn memory(text: &str) -> Result<Memory, String> {
     if text.trim().eq_ignore_ascii_case("auto") {
         return Ok(Memory::Auto);
     }
-    size(text).map(Memory::Bytes)
+    size(text, "auto").map(Memory::Bytes)
 }
 
 /// Bytes as [`memory`] takes them, or `0`.
@@ -56,12 +62,12 @@ pub fn size_or_nothing(text: &str) -> Result<u64, String> {
     if text.trim() == "0" {
         Ok(0)
     } else {
-        size(text)
+        size(text, "0")
     }
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    let expected = "expected auto, or a size such as 2GiB, 1.5GiB or 800MB (units KiB, MiB, GiB, KB, MB, GB), at most 1048576GiB";
+/// Bytes; `or` is what else the flag takes.
+fn size(text: &str, or: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let unit = UNITS.iter().find(|(unit, _)| lower.ends_with(unit));
     let (number, factor) = match unit {
@@ -71,7 +77,9 @@ fn size(text: &str) -> Result<u64, String> {
     let is_plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let bytes = number.parse::<f64>().unwrap_or(f64::NAN) * factor as f64;
     if !is_plain || !(1.0..=MAX_SIZE).contains(&bytes) {
-        return Err(expected.to_owned());
+        return Err(format!(
+            "expected {or}, or a size such as 2GiB, 1.5GiB or 800MB (units KiB, MiB, GiB, KB, MB, GB), at most 1048576GiB"
+        ));
     }
     Ok(bytes as u64)
 }
@@ -84,6 +92,11 @@ fn number(text: &str, is_allowed: impl Fn(f32) -> bool, expected: &str) -> Resul
 /// 0 to 10.
 pub fn temperature(text: &str) -> Result<f32, String> {
     number(text, |x| (0.0..=10.0).contains(&x), "a number from 0 to 10")
+}
+
+/// 0 to 2, as in requests.
+pub fn temperature_of_requests(text: &str) -> Result<f32, String> {
+    number(text, |x| (0.0..=2.0).contains(&x), "a number from 0 to 2")
 }
 
 /// Above 0, to 1.
@@ -125,6 +138,30 @@ pub fn stop_string(text: &str) -> Result<String, String> {
 /// Any text but the empty one.
 pub fn non_empty(text: &str) -> Result<String, String> {
     stop_string(text)
+}
+
+/// `*`, or an origin as browsers say it, without a path; a slash at its end is forgiven.
+pub fn origin(text: &str) -> Result<String, String> {
+    let origin = text.strip_suffix('/').unwrap_or(text).to_ascii_lowercase();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    let is_host = |host: &str| {
+        let is_in_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+        host.chars().all(is_in_host) && host.chars().any(|c| c.is_ascii_alphanumeric())
+    };
+    // What has no address, such as a page from a file, says `null`.
+    let is_word = matches!(origin.as_str(), "*" | "null");
+    let is_address = origin
+        .split_once("://")
+        .is_some_and(|(scheme, host)| is_scheme(scheme) && is_host(host));
+    if is_word || is_address {
+        return Ok(origin);
+    }
+    Err("expected an origin such as https://example.org or http://localhost:3000, without a path, or * for all".to_owned())
 }
 
 /// A time: a whole number and a unit, as in `90s`, `10m` or `2h`; at most a week.

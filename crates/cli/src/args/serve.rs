@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::parse::{count, count_to, duration, non_empty, size_or_nothing, temperature};
+use super::parse::{
+    count, count_to, duration, non_empty, origin, port, size_or_nothing, temperature_of_requests,
+};
 use super::{PositionalModelArgs, Precision, SessionArgs};
 
 /// Requests that may wait where nobody says.
@@ -18,10 +20,13 @@ pub const TOP_K: u32 = 64;
 Speaks OpenAI's chat completions, completions and responses, and Anthropic's messages: docs/server.md has every field, docs/clients.md
 the clients. It runs no tools; its clients do.
 
-Examples:
+Examples, each by itself; a second server beside the first wants another --port and --shared:
   ouzel serve
   ouzel serve gemma-4-26b-a4b-it-4bit --memory 6GiB --max-context 32768 --idle-unload 10m
+  ouzel serve demo --port 8081 --shared
   OUZEL_API_KEY=secret ouzel serve --host 0.0.0.0
+
+And a question:
   curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a fieldfare?\"}]}'
 
@@ -35,7 +40,7 @@ pub struct ServeArgs {
     pub host: String,
 
     /// The port; 0 takes a free one.
-    #[arg(long, value_name = "N", default_value_t = 8080)]
+    #[arg(long, value_name = "N", default_value_t = 8080, value_parser = port, allow_negative_numbers = true)]
     pub port: u16,
 
     /// Refuse everyone who does not say this key. Other users see a command line; the environment variable OUZEL_API_KEY does the same.
@@ -47,7 +52,7 @@ pub struct ServeArgs {
     pub model_name: Vec<String>,
 
     /// Let pages of this origin ask from a browser, such as https://example.org; `*` lets all. May be given several times.
-    #[arg(long, value_name = "ORIGIN", value_parser = non_empty)]
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub cors_origin: Vec<String>,
 
     /// Requests that may wait while one is answered; further ones are sent away with 429.
@@ -66,8 +71,30 @@ pub struct ServeArgs {
     pub served: ServedArgs,
 }
 
+impl ServeArgs {
+    /// The same, with each name of the model once.
+    pub fn with_names_once(mut self) -> ServeArgs {
+        let mut names: Vec<String> = Vec::new();
+        for name in std::mem::take(&mut self.model_name) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        self.model_name = names;
+        self
+    }
+}
+
+/// What stands in the place of the usual help where a model is served: its defaults differ.
+const MEMORY_HELP: &str = "All that the server and its decode service may make resident; `auto` takes half of the memory that is free now, or less where the model has no use for that much [default: 2GiB]";
+const CONTEXT_HELP: &str = "Tokens of context [default: the most that leaves eight expert slots a layer in --memory, or 4096 where nothing does]";
+
 /// How a model is served, to other programs or to a page.
 #[derive(Args, Clone, Debug)]
+#[command(
+    mut_arg("memory", |arg| arg.help(MEMORY_HELP)),
+    mut_arg("max_context", |arg| arg.help(CONTEXT_HELP))
+)]
 pub struct ServedArgs {
     /// Give the model's memory back after this time without requests, and load it again when one comes.
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -75,15 +102,15 @@ pub struct ServedArgs {
 
     /// Memory for conversations beside the last one, so that they continue where they stopped; part of --memory [default: 128MiB; 32MiB
     /// with the bundled model].
-    #[arg(long, value_name = "SIZE", value_parser = size_or_nothing)]
+    #[arg(long, value_name = "SIZE", value_parser = size_or_nothing, allow_negative_numbers = true)]
     pub prefix_memory: Option<u64>,
 
     /// Room on the disk for what the model computed of conversations that leave memory; it outlives the program. 0 keeps none.
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size_or_nothing)]
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size_or_nothing, allow_negative_numbers = true)]
     pub prefix_disk: u64,
 
-    /// The temperature where neither a request nor the page's settings name one [default: 0.2; 0 with the bundled model].
-    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
+    /// The temperature where neither a request nor the page's settings name one, 0 to 2 [default: 0.2; 0 with the bundled model].
+    #[arg(long, value_name = "T", value_parser = temperature_of_requests, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
     /// `fast` computes in int8 and keeps the context in f16; `exact` does all in f32.

@@ -1,6 +1,6 @@
 use clap::{CommandFactory, Parser};
 
-use super::parse::{duration, memory};
+use super::parse::{duration, memory, origin, size_or_nothing};
 use super::*;
 
 #[test]
@@ -136,6 +136,116 @@ fn times_have_units() {
         let seconds = duration(text).ok().map(|time| time.as_secs());
         assert_eq!(seconds, expected, "{text:?}");
     }
+}
+
+/// The arguments of `serve` with some more.
+fn serve(more: &[&str]) -> Result<ServeArgs, clap::Error> {
+    let args = ["ouzel", "serve"].iter().chain(more);
+    match Cli::try_parse_from(args)?.command {
+        Command::Serve(args) => Ok(*args),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_sides_of_the_limits_of_a_server() {
+    let cases: [(&str, &[&str], &[&str], &str); 5] = [
+        (
+            "--port",
+            &["0", "65535"],
+            &["-1", "65536", "http"],
+            "from 0 to 65535",
+        ),
+        (
+            "--temperature",
+            &["0", "2"],
+            &["-0.1", "2.1", "10", "nan"],
+            "from 0 to 2",
+        ),
+        (
+            "--prefix-memory",
+            &["0", "64MiB"],
+            &["auto", "-1", "64M"],
+            "expected 0, or a size",
+        ),
+        (
+            "--prefix-disk",
+            &["0", "1GiB"],
+            &["auto", "-1"],
+            "expected 0, or a size",
+        ),
+        (
+            "--cors-origin",
+            &["*", "https://example.org", "http://localhost:3000/"],
+            &["foo", "http://x/y", "https://", "://x", ""],
+            "https://example.org",
+        ),
+    ];
+    for (flag, allowed, refused, says) in cases {
+        for value in allowed {
+            if let Err(error) = serve(&[flag, value]) {
+                panic!("{flag} {value}: {error}");
+            }
+        }
+        for value in refused {
+            let error = serve(&[flag, value]).expect_err(value).to_string();
+            assert!(error.contains(says), "{flag} {value}: {error}");
+        }
+    }
+    // `app` takes the same.
+    for args in [["--port", "-1"], ["--temperature", "2.1"]] {
+        assert!(Cli::try_parse_from(["ouzel", "app"].iter().chain(&args)).is_err());
+    }
+    assert!(size_or_nothing("auto").is_err_and(|error| !error.contains("auto")));
+    assert!(memory("x").is_err_and(|error| error.contains("auto")));
+}
+
+#[test]
+fn an_origin_is_kept_as_browsers_say_it() {
+    for (text, kept) in [
+        ("HTTPS://Example.org/", "https://example.org"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+        ("tauri://localhost", "tauri://localhost"),
+        ("null", "null"),
+        ("*", "*"),
+    ] {
+        assert_eq!(origin(text).as_deref(), Ok(kept), "{text}");
+    }
+    for text in [
+        "x",
+        "x:1",
+        "http://a b",
+        "http://a?b",
+        "http://u@a",
+        "http://a//",
+        "**",
+    ] {
+        assert!(origin(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_name_is_kept_once() {
+    let names = ["a", "b", "a", "b", "c"];
+    let args: Vec<&str> = names.iter().flat_map(|n| ["--model-name", *n]).collect();
+    let args = serve(&args).expect("names").with_names_once();
+    assert_eq!(args.model_name, ["a", "b", "c"]);
+}
+
+/// A default that is only some commands' is said there.
+#[test]
+fn help_tells_the_defaults_of_its_command() {
+    let help = |name: &str| {
+        let mut cli = Cli::command();
+        let command = cli.find_subcommand_mut(name).expect("a command");
+        command.render_long_help().to_string()
+    };
+    for name in ["serve", "app"] {
+        let help = help(name);
+        assert!(help.contains("eight expert slots a layer"), "{help}");
+        assert!(!help.contains("[default: 4096,"), "{help}");
+    }
+    assert!(help("generate").contains("[default: 4096,"));
 }
 
 #[test]

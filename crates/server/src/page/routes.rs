@@ -28,8 +28,8 @@ use crate::error::Refusal;
 use crate::guard::has_key;
 use crate::sse::{Events, HEARTBEAT};
 use crate::wire::page::{
-    Ask, Asked, ChatLine, Enter, Entrance, Loading, MAX_LINE_CHARS, PageMessage, PlanLine, Rename, Sampling,
-    Search, Settings, Status, WholeChat,
+    Ask, Asked, ChatLine, Enter, Entrance, Loading, MAX_LINE_CHARS, PageMessage, PlanLine, Rename,
+    Sampling, Search, Settings, Status, WholeChat,
 };
 use crate::wire::{Shape, json_response};
 
@@ -166,7 +166,9 @@ fn status(shared: &Shared) -> Status {
     let total_bytes = facts.plan.resident_bytes;
     // This process has taken other memory before.
     let has_own_process = process.pid.is_some_and(|pid| pid != std::process::id());
-    let taken = process.resident_bytes.filter(|_| is_loading && has_own_process);
+    let taken = process
+        .resident_bytes
+        .filter(|_| is_loading && has_own_process);
     Status {
         loading: taken.map(|taken| Loading {
             done_bytes: taken.min(total_bytes),

@@ -209,7 +209,11 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
     let mut tools = tools(request.tools.unwrap_or_default())?;
     let choice = Choice::parse(request.tool_choice.as_ref(), &tools)?;
     let of_tools = demand_of_tools(choice, &mut tools);
-    let of_format = demand_of_format("response_format", request.response_format.as_ref())?;
+    let of_format = demand_of_format(
+        "response_format",
+        Some("json_schema"),
+        request.response_format.as_ref(),
+    )?;
     let demand = one_demand(of_tools, of_format, !tools.is_empty());
     let settings = Settings {
         max_new: max_new("max_completion_tokens", request.max_completion_tokens)?

@@ -55,6 +55,9 @@ impl Shape {
         // The SDKs of both APIs ask this before they try again by themselves.
         let again = if refusal.is_final() { "false" } else { "true" };
         headers.insert("x-should-retry", HeaderValue::from_static(again));
+        if refusal.ends_connection() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if matches!(refusal, Refusal::Unauthorized) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

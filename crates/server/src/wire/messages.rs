@@ -195,7 +195,7 @@ fn read(request: MessagesRequest, defaults: &Defaults) -> Result<Asked, Refusal>
         config.as_ref().and_then(|config| config.effort.as_deref()),
     )?;
     let format = config.and_then(|config| config.format);
-    let of_format = demand_of_format("output_config.format", format.as_ref())?;
+    let of_format = demand_of_format("output_config.format", None, format.as_ref())?;
     let demand = one_demand(of_tools, of_format, !tools.is_empty());
     let settings = Settings {
         max_new: max_new("max_tokens", request.max_tokens)?,

@@ -135,8 +135,12 @@ pub fn demand_of_tools(choice: Choice, tools: &mut Vec<Tool>) -> Option<Demand> 
     }
 }
 
-/// What the text of an answer must be.
-pub fn demand_of_format(param: &str, format: Option<&Value>) -> Result<Option<Demand>, Refusal> {
+/// What the text of an answer must be; `wrapper` is the field in which the API has the schema, if not beside the type.
+pub fn demand_of_format(
+    param: &str,
+    wrapper: Option<&str>,
+    format: Option<&Value>,
+) -> Result<Option<Demand>, Refusal> {
     let Some(format) = format.filter(|format| !format.is_null()) else {
         return Ok(None);
     };
@@ -144,12 +148,14 @@ pub fn demand_of_format(param: &str, format: Option<&Value>) -> Result<Option<De
         Some("text") => Ok(None),
         Some("json_object") => Ok(Some(Demand::JsonObject)),
         Some("json_schema") => {
-            // Chat completions wrap it once more.
+            // Either way of either API is understood; what is missing is asked for in the API's own.
             let wrapped = &format["json_schema"];
-            let (inside, param) = if wrapped.is_object() {
-                (wrapped, format!("{param}.json_schema.schema"))
-            } else {
-                (format, format!("{param}.schema"))
+            let (inside, param) = match wrapper {
+                _ if wrapped.is_object() => (wrapped, format!("{param}.json_schema.schema")),
+                Some(wrapper) if format.get("schema").is_none() => {
+                    (wrapped, format!("{param}.{wrapper}"))
+                }
+                _ => (format, format!("{param}.schema")),
             };
             match &inside["schema"] {
                 schema @ Value::Object(_) => Ok(Some(Demand::JsonSchema(schema.clone()))),

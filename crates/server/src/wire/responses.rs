@@ -133,7 +133,7 @@ pub fn parse(bytes: &[u8], defaults: &Defaults) -> Result<Asked, Refusal> {
     let choice = Choice::parse(request.tool_choice.as_ref(), &tools)?;
     let of_tools = demand_of_tools(choice, &mut tools);
     let format = request.text.and_then(|text| text.format);
-    let of_format = demand_of_format("text.format", format.as_ref())?;
+    let of_format = demand_of_format("text.format", None, format.as_ref())?;
     let demand = one_demand(of_tools, of_format, !tools.is_empty());
     let parallel_calls = request.parallel_tool_calls.unwrap_or(true);
     let effort = request.reasoning.and_then(|reasoning| reasoning.effort);
@@ -256,8 +256,7 @@ fn tools(values: &[Value]) -> Result<(Vec<Tool>, Vec<String>), Refusal> {
         let kind = fields.remove("type");
         match kind.as_ref().and_then(Value::as_str) {
             Some("function") => {
-                let function: Function = serde_json::from_value(Value::Object(fields))
-                    .map_err(|error| Refusal::invalid(&at, format!("{at}: {error}")))?;
+                let function: Function = body::parse_part(&at, Value::Object(fields))?;
                 tools.push(function.into_tool(&at)?);
             }
             Some(kind) => warnings.push(format!("{at} is of the type {kind}, which this server does not run; the model does not see it")),

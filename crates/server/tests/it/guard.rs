@@ -194,3 +194,57 @@ fn a_body_without_its_length_has_the_same_limit() {
         .response()
         .refused(413, None, "request_too_large");
 }
+
+#[test]
+fn a_body_without_end_is_refused_where_it_is_too_long() {
+    let served = Served::new();
+    for framing in [
+        "Transfer-Encoding: chunked".to_owned(),
+        format!("Content-Length: {}", MAX_BODY_BYTES + 1),
+        "Content-Length: 1000000000000".to_owned(),
+    ] {
+        let mut connection = served.connect();
+        let head = format!("Host: localhost\r\nContent-Type: application/json\r\n{framing}\r\n");
+        let _ = write!(connection.stream, "POST {PATH} HTTP/1.1\r\n{head}\r\n");
+        if framing.starts_with("Transfer") {
+            let chunk = format!("100000\r\n{}\r\n", " ".repeat(1 << 20));
+            for _ in 0..(MAX_BODY_BYTES >> 20) + 1 {
+                let _ = connection.stream.write_all(chunk.as_bytes());
+            }
+        }
+        // Neither the end of the body nor the end of the connection is the client's.
+        let response = connection.response();
+        assert_eq!(response.header("connection"), Some("close"), "{framing}");
+        response.refused(413, None, "request_too_large");
+    }
+    // Whoever asks before it sends hears no "go on".
+    let mut connection = served.connect();
+    let head = "Host: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n";
+    let _ = write!(connection.stream, "POST {PATH} HTTP/1.1\r\n{head}\r\n");
+    connection
+        .response()
+        .refused(413, None, "request_too_large");
+}
+
+#[test]
+fn a_request_has_one_host() {
+    let served = Served::new();
+    let ask = |version: &str, path: &str, headers: &str| {
+        let mut connection = served.connect();
+        let head = format!("GET {path} HTTP/{version}\r\nConnection: close\r\n{headers}\r\n");
+        let _ = connection.stream.write_all(head.as_bytes());
+        connection.response()
+    };
+    assert_eq!(ask("1.1", "/health", "Host: localhost\r\n").status, 200);
+    assert_eq!(ask("1.0", "/health", "").status, 200);
+    for (version, headers) in [
+        ("1.1", ""),
+        ("1.1", "Host: localhost\r\nHost: localhost\r\n"),
+        ("1.1", "Host: localhost\r\nHost: evil.example\r\n"),
+        ("1.0", "Host: localhost\r\nHost: localhost\r\n"),
+    ] {
+        ask(version, "/health", headers).refused(400, None, "invalid_value");
+        let refused = ask(version, "/v1/messages", headers);
+        assert_eq!(refused.json()["type"], "error", "{headers}");
+    }
+}

@@ -39,6 +39,7 @@ fn time_cuts_an_answer_off_or_refuses_it() {
     );
     let refused = served.post(PATH, &chat("prefill 1000000 1", json!({})));
     refused.refused(504, None, "time_limit");
+    assert!(refused.text().contains("of 1 second was"));
     assert_eq!(refused.header("x-should-retry"), Some("false"));
     served.await_metric("ouzel_turns_live", 0.0);
     assert_eq!(

@@ -33,6 +33,7 @@ fn beyond_the_queue_clients_are_sent_away() {
     let refused = served.post(PATH, &chat("say x", json!({})));
     refused.refused(429, None, "queue_full");
     assert_eq!(refused.header("x-should-retry"), Some("true"));
+    assert!(refused.text().contains("2 requests wait already"));
     let seconds: u64 = refused
         .header("retry-after")
         .expect("a time")
@@ -72,9 +73,9 @@ fn without_a_queue_one_is_still_answered() {
     let mut running = served.connect();
     running.post(PATH, &stream(LONG));
     running.read_until("begun");
-    served
-        .post(PATH, &chat("say x", json!({})))
-        .refused(429, None, "queue_full");
+    let refused = served.post(PATH, &chat("say x", json!({})));
+    refused.refused(429, None, "queue_full");
+    assert!(refused.text().contains("lets none wait"));
 }
 
 #[test]

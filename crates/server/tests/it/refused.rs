@@ -34,6 +34,7 @@ fn sampling() -> Vec<(&'static str, Value, &'static str)> {
         ("max_completion_tokens", json!(0), "max_completion_tokens"),
         ("max_tokens", json!(-1), "max_tokens"),
         ("stream", json!("yes"), "stream"),
+        ("stream_options", json!([]), "stream_options"),
         (
             "stream_options",
             json!({ "wings": 1 }),
@@ -83,9 +84,29 @@ fn offers() -> Vec<(&'static str, Value, &'static str)> {
         (
             "response_format",
             json!({ "type": "json_schema" }),
+            "response_format.json_schema",
+        ),
+        (
+            "response_format",
+            json!({ "type": "json_schema", "json_schema": "x" }),
+            "response_format.json_schema",
+        ),
+        (
+            "response_format",
+            json!({ "type": "json_schema", "json_schema": {} }),
+            "response_format.json_schema.schema",
+        ),
+        (
+            "response_format",
+            json!({ "type": "json_schema", "schema": 1 }),
             "response_format.schema",
         ),
         ("reasoning_effort", json!("extreme"), "reasoning_effort"),
+        (
+            "chat_template_kwargs",
+            json!([null]),
+            "chat_template_kwargs",
+        ),
         (
             "chat_template_kwargs",
             json!({ "wings": 1 }),
@@ -113,6 +134,7 @@ fn conversations() -> Vec<(&'static str, Value, &'static str)> {
             "messages[0].content",
         ),
         ("messages", json!([{ "content": "x" }]), "messages[0].role"),
+        ("messages", json!([["user", "x"]]), "messages[0]"),
         (
             "messages",
             json!([{ "role": "robot", "content": "x" }]),
@@ -188,6 +210,56 @@ fn a_field_that_cannot_be_honoured_is_named() {
         response.refused(400, Some(param), "invalid_value");
     }
     assert_eq!(served.metric("ouzel_turns_live"), 0.0);
+}
+
+/// What SDKs and agents send beside what is meant is no reason to refuse them; docs/server.md says where.
+#[test]
+fn beside_what_is_meant_there_may_be_more() {
+    let served = Served::new();
+    let text = json!({ "type": "text", "text": "say x", "cache_control": { "type": "ephemeral" } });
+    let look = json!({ "name": "look" });
+    let more = json!({
+        "messages": [
+            { "role": "assistant", "tool_calls": [{ "id": "1", "index": 0, "function": { "name": "look", "output": 1 } }] },
+            { "role": "tool", "tool_call_id": "1", "content": "x" },
+            { "role": "user", "content": [text] },
+        ],
+        "tools": [{ "type": "function", "function": look, "cache_control": {} }],
+        "tool_choice": { "type": "function", "function": { "name": "look", "x": 1 }, "x": 1 },
+        "response_format": { "type": "json_schema", "x": 1, "json_schema": { "name": "n", "strict": true, "x": 1, "schema": {} } },
+    });
+    served.ok(PATH, &chat("", more));
+}
+
+#[test]
+fn a_conversation_has_a_limit_of_messages() {
+    let served = Served::with_script(options(), Script::new(1 << 20));
+    let messages = |n: usize| json!(vec![json!({ "role": "user", "content": "x" }); n]);
+    let most = chat("", json!({ "messages": messages(10_000) }));
+    assert_eq!(served.post(PATH, &most).status, 200);
+    let beyond = chat("", json!({ "messages": messages(10_001) }));
+    let refused = served.post(PATH, &beyond);
+    refused.refused(400, Some("messages"), "invalid_value");
+    assert!(refused.text().contains("10000 are the most"));
+    for (path, body, param) in [
+        (
+            "/v1/messages/count_tokens",
+            json!({ "messages": messages(10_001) }),
+            None,
+        ),
+        (
+            "/v1/responses",
+            json!({ "input": messages(10_001) }),
+            Some("input"),
+        ),
+    ] {
+        let refused = served.post(path, &body);
+        assert_eq!(refused.status, 400, "{path}");
+        assert!(refused.text().contains("10001 messages"), "{path}");
+        if param.is_some() {
+            refused.refused(400, param, "invalid_value");
+        }
+    }
 }
 
 #[test]

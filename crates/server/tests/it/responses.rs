@@ -216,6 +216,33 @@ fn a_cut_answer_is_incomplete_and_a_broken_one_failed() {
             &json!({ "reason": "max_output_tokens" })
         )
     );
+    // What was begun is not whole either; what came before it is.
+    let status = |items: &Value| -> Vec<Value> {
+        let items = items.as_array().expect("items").iter();
+        items.map(|item| item["status"].clone()).collect()
+    };
+    let cut = |script: &str, n: u32| {
+        let request =
+            |stream: bool| request(script, json!({ "max_output_tokens": n, "stream": stream }));
+        let whole = served.ok(PATH, &request(false));
+        let events = served.events(PATH, &request(true));
+        let done = |event: &&crate::tool::Event| {
+            event.name.as_deref() == Some("response.output_item.done")
+        };
+        let done: Vec<Value> = events
+            .iter()
+            .filter(done)
+            .map(|event| event.json()["item"]["status"].clone())
+            .collect();
+        let last = events.last().expect("events").json();
+        assert_eq!(status(&last["response"]["output"]), done, "{script}");
+        assert_eq!(status(&whole["output"]), done, "{script}");
+        done
+    };
+    assert_eq!(cut("say one two", 1), ["incomplete"]);
+    assert_eq!(cut("think hm hm", 1), ["incomplete"]);
+    assert_eq!(cut("think hm\nsay one two", 2), ["completed", "incomplete"]);
+    assert_eq!(cut("call look {}\nsay one", 1), ["completed"]);
     let last = |input: &str, more: Value| {
         let events = served.events(PATH, &request(input, more));
         events.last().expect("events").json()
@@ -229,6 +256,7 @@ fn a_cut_answer_is_incomplete_and_a_broken_one_failed() {
     );
     let failed = last("say one\nfail badly", json!({ "stream": true }));
     assert_eq!(failed["type"], "response.failed");
+    assert_eq!(status(&failed["response"]["output"]), ["incomplete"]);
     assert_eq!(
         failed["response"]["error"],
         json!({ "code": "internal_error", "message": "badly" })
@@ -292,9 +320,20 @@ fn what_needs_a_memory_is_refused() {
         ("tool_choice", json!("required")),
         ("input", json!([])),
         ("input", json!([{ "role": "assistant", "content": "x" }])),
+        (
+            "tools[0].wings",
+            json!([{ "type": "function", "name": "x", "wings": 1 }]),
+        ),
+        ("tools[0].name", json!([{ "type": "function" }])),
+        (
+            "text.format.schema",
+            json!({ "format": { "type": "json_schema" } }),
+        ),
+        ("reasoning", json!([])),
     ] {
         let mut body = request("x", json!({}));
-        body[field] = value;
+        let name = field.split(['.', '[']).next().unwrap_or(field);
+        body[name] = value;
         served
             .post(PATH, &body)
             .refused(400, Some(field), "invalid_value");

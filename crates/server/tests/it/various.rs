@@ -35,6 +35,10 @@ fn the_model_is_described() {
         ),
         (&json!("model"), &json!(4096), &json!(1024))
     );
+    // What is no text names nothing.
+    served
+        .get("/v1/models/%ff%00")
+        .refused(404, None, "not_found");
     served
         .get("/v1/models/org/other")
         .refused(404, Some("model"), "model_not_found");

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::object::{ResponseReply, is_whole, item, item_id, logprobs, reasoning_part, text_part};
+use super::object::{
+    Progress, ResponseReply, is_whole, item, item_id, logprobs, reasoning_part, text_part,
+};
 use crate::answer::{Block, Call, Head, HeldLogprobs};
 use crate::error::Refusal;
 use crate::ids;
@@ -76,7 +78,7 @@ impl ResponseEvents {
     }
 
     fn begin(&mut self, open: Open, out: &mut Events) {
-        let added = item(&open.id, &open.block, &[], false);
+        let added = item(&open.id, &open.block, &[], Progress::InProgress);
         self.open = Some(open);
         self.say(
             "response.output_item.added",
@@ -98,7 +100,7 @@ impl ResponseEvents {
             }) if !is_text => return,
             _ => {}
         }
-        self.leave(out);
+        self.leave(Progress::Completed, out);
         let (block, part) = if is_text {
             (Block::Text(String::new()), text_part("", &[]))
         } else {
@@ -108,11 +110,11 @@ impl ResponseEvents {
         self.say_of_part("response.content_part.added", json!({ "part": part }), out);
     }
 
-    fn leave(&mut self, out: &mut Events) {
+    fn leave(&mut self, progress: Progress, out: &mut Events) {
         let Some(open) = &self.open else {
             return;
         };
-        let whole = item(&open.id, &open.block, &open.tokens, true);
+        let whole = item(&open.id, &open.block, &open.tokens, progress);
         match &open.block {
             Block::Text(text) => {
                 let part = text_part(text, &open.tokens);
@@ -137,7 +139,7 @@ impl ResponseEvents {
     }
 
     fn call(&mut self, call: Call, out: &mut Events) {
-        self.leave(out);
+        self.leave(Progress::Completed, out);
         let (arguments, name) = (call.arguments_text(), call.name.clone());
         self.begin(Open::new(Block::Call(call)), out);
         let of_item = json!({ "item_id": self.open.as_ref().map(Open::item_id), "output_index": self.done.len() });
@@ -154,7 +156,7 @@ impl ResponseEvents {
         let mut done = with("arguments", &arguments);
         done["name"] = name.into();
         self.say("response.function_call_arguments.done", done, out);
-        self.leave(out);
+        self.leave(Progress::Completed, out);
     }
 }
 
@@ -208,7 +210,9 @@ impl Voice for ResponseEvents {
     }
 
     fn close(&mut self, outcome: &Outcome, out: &mut Events) {
-        self.leave(out);
+        if let Some(open) = &self.open {
+            self.leave(Progress::of_last(&open.block, &outcome.end), out);
+        }
         let name = if is_whole(&outcome.end) {
             "response.completed"
         } else {
@@ -219,7 +223,7 @@ impl Voice for ResponseEvents {
     }
 
     fn fail(&mut self, refusal: &Refusal, out: &mut Events) {
-        self.leave(out);
+        self.leave(Progress::Incomplete, out);
         let mut response = self.reply.begun(&self.head);
         response["status"] = "failed".into();
         response["output"] = self.done.clone().into();

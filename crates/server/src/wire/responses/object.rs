@@ -20,12 +20,17 @@ impl Reply for ResponseReply {
     fn whole(self: Box<Self>, head: &Head, answer: &Answer, outcome: &Outcome) -> Value {
         // All text comes in one item unless there is something between, so that its tokens are the answer's.
         let mut tokens = Some(&answer.logprobs);
-        let items = answer.blocks.iter().map(|block| {
+        let n_blocks = answer.blocks.len();
+        let items = answer.blocks.iter().enumerate().map(|(i, block)| {
             let logprobs = match block {
                 Block::Text(_) => tokens.take().map_or(&[][..], Vec::as_slice),
                 _ => &[],
             };
-            item(&ids::new(), block, logprobs, true)
+            let progress = match i + 1 == n_blocks {
+                true => Progress::of_last(block, &outcome.end),
+                false => Progress::Completed,
+            };
+            item(&ids::new(), block, logprobs, progress)
         });
         let items: Vec<Value> = items.collect();
         self.ended(head, items, outcome)
@@ -77,6 +82,35 @@ pub fn is_whole(end: &End) -> bool {
     !matches!(end, End::Length | End::ContextFull)
 }
 
+/// How far an item has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It begins.
+    InProgress,
+    /// It is whole.
+    Completed,
+    /// The answer ended in the middle of it.
+    Incomplete,
+}
+
+impl Progress {
+    /// Of the last item of an answer that ended so. A call comes whole or not at all.
+    pub fn of_last(block: &Block, end: &End) -> Progress {
+        match block {
+            Block::Text(_) | Block::Thinking(_) if !is_whole(end) => Progress::Incomplete,
+            _ => Progress::Completed,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Progress::InProgress => "in_progress",
+            Progress::Completed => "completed",
+            Progress::Incomplete => "incomplete",
+        }
+    }
+}
+
 fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.prompt,
@@ -87,9 +121,9 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// A part of an answer as an item; one that is not done is empty.
-pub fn item(id: &str, block: &Block, logprobs: &[TokenLogprob], is_done: bool) -> Value {
-    let status = if is_done { "completed" } else { "in_progress" };
+/// A part of an answer as an item; one that begins is empty.
+pub fn item(id: &str, block: &Block, logprobs: &[TokenLogprob], progress: Progress) -> Value {
+    let (status, is_done) = (progress.word(), progress != Progress::InProgress);
     match block {
         Block::Thinking(text) => {
             let content = if is_done {
