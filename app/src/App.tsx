@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import * as api from "./api";
+import { UnfitFile } from "./attachments";
 import { useConversation } from "./conversation";
 import { History } from "./history";
 import { useModels } from "./models";
@@ -107,6 +108,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
   const onProblem = useCallback((error: unknown) => {
     if (error instanceof api.Refused && error.refusal.code === "page_locked") onLocked();
     else if (error instanceof api.Refused) setProblem(told(error.refusal, words));
+    else if (error instanceof UnfitFile) setProblem(words.attach[error.why](error.file));
     else setProblem(words.lost);
   }, [words]);
   const [status, refreshStatus] = useStatus(onProblem, () => setProblem((old) => (old === words.lost ? null : old)));
@@ -213,7 +215,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
         {isFirstRun ? (
           <FirstRun models={models} isLoading={status.is_loading} loading={status.loading} onChoose={chooseModel} onProblem={onProblem} />
         ) : (
-          <Chat id={id} conversation={conversation} settings={settings} status={status} onChoose={isWithoutModel ? chooseModel : null} onLarger={status?.can_choose ? enlarge : null} onNew={() => open(null)} />
+          <Chat id={id} conversation={conversation} settings={settings} status={status} onChoose={isWithoutModel ? chooseModel : null} onLarger={status?.can_choose ? enlarge : null} onNew={() => open(null)} onProblem={onProblem} />
         )}
         <StatusBar
           status={status} live={live} spent={spent} sample={samples[samples.length - 1]}

@@ -20,8 +20,8 @@ async function call<T>(method: string, path: string, body?: unknown): Promise<T>
   try {
     response = await fetch(path, {
       method,
-      headers: body === undefined ? {} : { "content-type": "application/json" },
-      body: body === undefined ? null : JSON.stringify(body),
+      headers: body === undefined || body instanceof Blob ? {} : { "content-type": "application/json" },
+      body: body === undefined ? null : body instanceof Blob ? body : JSON.stringify(body),
     });
   } catch (error) {
     throw new Unreachable(String(error));
@@ -48,6 +48,8 @@ export const chat = (id: number) => call<WholeChat>("GET", `/app/chats/${id}`);
 export const rename = (id: number, title: string) => call<void>("PATCH", `/app/chats/${id}`, { title });
 export const remove = (id: number) => call<void>("DELETE", `/app/chats/${id}`);
 export const ask = (question: Ask) => call<Asked>("POST", "/app/turns", question);
+export const countTokens = (text: string) => call<{ tokens: number }>("POST", "/app/tokens", { text });
+export const textOfPdf = (file: Blob) => call<{ text: string }>("POST", "/app/pdf", file);
 export const stop = (answer: number) => call<void>("POST", `/app/answers/${answer}/stop`);
 export const load = () => call<void>("POST", "/app/load");
 export const unload = () => call<void>("POST", "/app/unload");

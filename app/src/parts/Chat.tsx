@@ -22,9 +22,10 @@ interface Props {
   /** Loads the model with a larger context, and says whether it could; nothing where it is not for the page to say. */
   onLarger: ((larger: Larger) => Promise<boolean>) | null;
   onNew: () => void;
+  onProblem: (error: unknown) => void;
 }
 
-export function Chat({ id, conversation, settings, status, onChoose, onLarger, onNew }: Props) {
+export function Chat({ id, conversation, settings, status, onChoose, onLarger, onNew, onProblem }: Props) {
   const { words } = useSpeech();
   const { chat, live, isMissing, ask, stop } = conversation;
   const scroller = useRef<HTMLDivElement>(null);
@@ -100,7 +101,7 @@ export function Chat({ id, conversation, settings, status, onChoose, onLarger, o
         )}
       </div>
       {!isMissing && (
-        <Composer chat={id} isAnswering={isAnswering} enterIsNewline={settings.enter_is_newline} onSend={send} onStop={stop} onChoose={onChoose} />
+        <Composer chat={id} isAnswering={isAnswering} enterIsNewline={settings.enter_is_newline} onSend={send} onStop={stop} onChoose={onChoose} onProblem={onProblem} />
       )}
     </>
   );

@@ -1,7 +1,10 @@
 // Where a person writes. It grows with the text, sends with the key that the settings name, and is a stop button while the model answers.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { type Attachment, MAX_FILES, read, UnfitFile, withFiles } from "../attachments";
+import * as api from "../api";
 import { useSpeech } from "../words";
+import { Attached } from "./Attached";
 import { Icon } from "./Icon";
 
 interface Props {
@@ -13,6 +16,7 @@ interface Props {
   onStop: () => void;
   /** Chooses a model, where none is chosen and nothing can be asked. */
   onChoose: (() => void) | null;
+  onProblem: (error: unknown) => void;
 }
 
 /** Drafts outlive a look into another conversation, and nothing else. */
@@ -21,10 +25,16 @@ const drafts = new Map<number | null, string>();
 /** What stands in the field when the conversation is looked at next. */
 export const keepDraft = (chat: number | null, text: string) => drafts.set(chat, text);
 
-export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, onChoose }: Props) {
+/** So do the files of a draft. */
+const attachments = new Map<number | null, Attachment[]>();
+let nextId = 1;
+
+export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, onChoose, onProblem }: Props) {
   const { words } = useSpeech();
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(drafts.get(chat) ?? "");
+  const [files, attach, detach] = useAttachments(chat, onProblem);
+  const picker = useRef<HTMLInputElement>(null);
   const shown = useRef(chat);
   shown.current = chat;
   const write = (text: string) => {
@@ -48,13 +58,19 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, on
     addEventListener("resize", fit);
     return () => removeEventListener("resize", fit);
   }, [text]);
+  const isEmpty = !text.trim() && files.length === 0;
   const send = async () => {
-    if (isAnswering || !text.trim()) return;
-    const sent = text;
+    if (isAnswering || isEmpty) return;
+    const [sent, sentFiles] = [text, files];
     write("");
-    if (await onSend(sent)) return;
+    detach(sentFiles);
+    if (await onSend(withFiles(sent, sentFiles))) return;
     drafts.set(chat, sent);
-    if (shown.current === chat) setText(sent);
+    attachments.set(chat, sentFiles);
+    if (shown.current === chat) {
+      setText(sent);
+      attach([]);
+    }
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.isComposing) return;
@@ -67,12 +83,29 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, on
   return (
     <form
       class="composer"
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        if (!onChoose) attach(Array.from(event.dataTransfer?.files ?? []));
+      }}
       onSubmit={(event) => {
         event.preventDefault();
         void send();
       }}
     >
+      <Attached files={files} onRemove={(id) => detach(files.filter((file) => file.id === id))} />
       <div class="composer-box">
+        {!onChoose && (
+          <button type="button" class="quiet" aria-label={words.attach.add} title={words.attach.add} onClick={() => picker.current?.click()}>
+            <Icon name="attach" />
+          </button>
+        )}
+        <input ref={picker} type="file" multiple hidden aria-hidden="true" tabIndex={-1}
+          onChange={(event) => {
+            attach(Array.from(event.currentTarget.files ?? []));
+            event.currentTarget.value = "";
+          }}
+        />
         <textarea
           ref={field}
           id="composer"
@@ -91,7 +124,7 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, on
             <Icon name="stop" />
           </button>
         ) : (
-          <button type="submit" class="round" aria-label={words.send} title={words.send} disabled={!text.trim()}>
+          <button type="submit" class="round" aria-label={words.send} title={words.send} disabled={isEmpty}>
             <Icon name="send" />
           </button>
         )}
@@ -99,4 +132,32 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, on
       <p class="note">{words.canBeWrong}</p>
     </form>
   );
+}
+
+/** The files of a conversation's draft, and their tokens as soon as they are counted. */
+function useAttachments(chat: number | null, onProblem: (error: unknown) => void): [Attachment[], (chosen: File[]) => void, (gone: Attachment[]) => void] {
+  const [, redraw] = useState(0);
+  const change = (to: (files: Attachment[]) => Attachment[]) => {
+    attachments.set(chat, to(attachments.get(chat) ?? []));
+    redraw((n) => n + 1);
+  };
+  const attach = async (file: File) => {
+    try {
+      if ((attachments.get(chat) ?? []).length >= MAX_FILES) throw new UnfitFile("tooMany", file.name);
+      const id = nextId++;
+      const found = await read(file);
+      change((files) => [...files, { ...found, id, tokens: null }]);
+      const { tokens } = await api.countTokens(found.text);
+      change((files) => files.map((old) => (old.id === id ? { ...old, tokens } : old)));
+    } catch (error) {
+      onProblem(error);
+    }
+  };
+  const all = async (chosen: File[]) => {
+    // One after the other, so that they stay in the order in which they were chosen.
+    for (const file of chosen) await attach(file);
+    redraw((n) => n + 1);
+  };
+  const detach = (gone: Attachment[]) => change((files) => files.filter((file) => !gone.includes(file)));
+  return [attachments.get(chat) ?? [], (chosen) => void all(chosen), detach];
 }

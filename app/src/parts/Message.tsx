@@ -1,9 +1,11 @@
 // One message: what a person said, which can be edited, or what the model answered, thought, and why it stopped.
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { apart, withFiles } from "../attachments";
 import type { Ending, Message as Said, Phase, Spent } from "../wire";
 import { type Speech, useSpeech } from "../words";
+import { Files } from "./Attached";
 import { CopyButton } from "./CopyButton";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
@@ -28,16 +30,18 @@ interface UserProps {
 export function UserMessage({ message, canEdit, onEdit }: UserProps) {
   const { words } = useSpeech();
   const [isEditing, setEditing] = useState(false);
+  const said = useMemo(() => apart(message.text), [message.text]);
   if (isEditing) {
     // What was refused stays in the editor.
     const send = async (text: string) => {
       if (await onEdit(text)) setEditing(false);
     };
-    return <Editor text={message.text} onSend={send} onCancel={() => setEditing(false)} />;
+    return <Editor text={said.text} onSend={(text) => send(withFiles(text, said.files))} onCancel={() => setEditing(false)} />;
   }
   return (
     <article class="message user" aria-label={words.you}>
-      <div class="bubble">{message.text}</div>
+      {said.text && <div class="bubble">{said.text}</div>}
+      <Files files={said.files} />
       <div class="actions">
         <CopyButton text={message.text} label={words.copy} />
         {canEdit && (

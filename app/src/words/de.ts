@@ -81,6 +81,17 @@ export const de: Words = {
     forbidden: "Unter diesem Namen oder für diese Seite antwortet Ouzel nicht. Öffnen Sie es mit der Adresse, die es gezeigt hat.",
     slow_reader: "Die Antwort wurde zu lange nicht gelesen und deshalb beendet.",
   },
+  attach: {
+    add: "Text, Quelltext oder PDF anhängen",
+    files: "Angehängte Dateien",
+    counting: "wird gezählt …",
+    together: (tokens) => `zusammen ${tokens} Tokens`,
+    remove: (name) => `${name} entfernen`,
+    file: (name) => `Datei: ${name}`,
+    tooMany: (name) => `${name} wurde nicht angehängt: Mehr als zehn Dateien gehen nicht.`,
+    tooLong: (name) => `${name} wurde nicht angehängt: Ein Text darf 1 MiB haben, eine PDF-Datei 16 MiB.`,
+    noText: (name) => `${name} wurde nicht angehängt: Es ist weder Text in UTF-8 noch eine PDF-Datei.`,
+  },
   overflow: {
     title: "Was Sie tun können",
     larger: (tokens, memory) => `Mit ${tokens} Tokens Kontext laden (${memory}) und antworten`,

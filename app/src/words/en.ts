@@ -79,6 +79,17 @@ export const en = {
     forbidden: "Ouzel does not answer to this name or page. Open it by the address that it printed.",
     slow_reader: "The answer was not read for too long, so it was ended.",
   } as Record<string, string>,
+  attach: {
+    add: "Attach text, source code or PDF files",
+    files: "Attached files",
+    counting: "counting …",
+    together: (tokens: string) => `${tokens} tokens together`,
+    remove: (name: string) => `Remove ${name}`,
+    file: (name: string) => `File: ${name}`,
+    tooMany: (name: string) => `${name} was not attached: ten files are the most.`,
+    tooLong: (name: string) => `${name} was not attached: a text may have 1 MiB, a PDF file 16 MiB.`,
+    noText: (name: string) => `${name} was not attached: it is neither text in UTF-8 nor a PDF file.`,
+  },
   overflow: {
     title: "What can be done",
     larger: (tokens: string, memory: string) => `Load with ${tokens} tokens of context (${memory}) and answer`,

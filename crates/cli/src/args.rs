@@ -82,6 +82,9 @@ pub enum Command {
     /// The model in a process of its own: what `serve` and `app` start, and speak to over its standard streams (docs/decode-service.md).
     #[command(hide = true)]
     DecodeService,
+    /// The text of a PDF file on standard input: what the page attaches, read in a process of its own.
+    #[command(hide = true)]
+    PdfText,
     /// Fetch the model, or turn a checkpoint in a local folder into one.
     Install(InstallArgs),
     /// The installed models: list, choose the default, remove.

@@ -10,6 +10,7 @@ pub mod generate;
 pub mod inspect;
 pub mod install;
 pub mod models;
+pub mod pdf_text;
 pub mod serve;
 pub mod tokenize;
 pub mod verify;

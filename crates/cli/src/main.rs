@@ -54,6 +54,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Serve(args) => commands::serve::run(&args.clone().with_names_once(), cli.quiet),
         Command::App(args) => commands::app::run(args, cli.quiet),
         Command::DecodeService => commands::decode_service::run(),
+        Command::PdfText => commands::pdf_text::run(),
         Command::Install(args) => commands::install::run(args, cli.quiet),
         Command::Models(args) => commands::models::run(args),
         Command::Verify(args) => commands::verify::run(args, cli.quiet),

@@ -17,6 +17,7 @@
 //! people say.
 
 pub mod answer;
+pub mod documents;
 pub mod engine;
 pub mod error;
 pub mod installer;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::documents::Documents;
 use crate::installer::Installer;
 use crate::models::{Models, Wish};
 use crate::page::Page;
@@ -49,6 +50,8 @@ pub struct ServerOptions {
     pub problem: Option<String>,
     /// Installs models for the page.
     pub installer: Option<Arc<dyn Installer>>,
+    /// Reads attached files that are no plain text.
+    pub documents: Option<Arc<dyn Documents>>,
     /// Other models that can be chosen.
     pub models: Option<Arc<dyn Models>>,
     /// Whether SIGTERM drains the server, where there are signals.
@@ -73,6 +76,7 @@ impl Default for ServerOptions {
             loading: Loading::First,
             problem: None,
             installer: None,
+            documents: None,
             models: None,
             on_terminate: false,
             page: None,

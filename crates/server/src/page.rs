@@ -13,6 +13,7 @@
 //! business of `ouzel_chats`; the files of the page are built from `app/` and lie in `page/` beside the sources.
 
 mod answering;
+mod attach;
 mod door;
 mod files;
 mod fit;

@@ -12,6 +12,7 @@ use ouzel_server::turn::Usage;
 use ouzel_server::{Loading, Page, ServerOptions, Stop, serve};
 use ouzel_storage::{ShowPath, create_private_file, free_memory};
 
+use super::pdf_text::InProcess;
 use crate::args::ServeArgs;
 use crate::conversations::{self, Held};
 use crate::exit::{self, CliError};
@@ -85,6 +86,7 @@ pub fn start(
             (first.opened, Some((page, held)))
         }
     };
+    server.documents = Some(Arc::new(InProcess));
     server.page = shown.as_ref().map(|(page, _)| page.clone());
     (server.names, server.defaults) = (first.names.clone(), first.defaults.clone());
     server.wish = first.wish.clone();

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::answering::Place;
 use super::live::{Answering, Seen};
-use super::{Page, answering, door, files, install, models};
+use super::{Page, answering, attach, door, files, install, models};
 use crate::app::App;
 use crate::body::{parse, read};
 use crate::error::Refusal;
@@ -81,6 +81,7 @@ pub fn router(app: Arc<App>, page: Arc<Page>) -> Router {
         .route("/app/end", post(end))
         .merge(models::routes())
         .merge(install::routes())
+        .merge(attach::routes())
         .layer(from_fn_with_state(shared.clone(), inside_only));
     Router::new()
         .route("/", file(files::DOCUMENT))

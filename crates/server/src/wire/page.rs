@@ -57,6 +57,21 @@ pub struct Asked {
     pub answer: i64,
 }
 
+/// `POST /app/tokens`, and what `POST /app/pdf` found.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Text {
+    /// The text.
+    pub text: String,
+}
+
+/// What `POST /app/tokens` says.
+#[derive(Debug, Serialize)]
+pub struct Counted {
+    /// Tokens of the text, by itself.
+    pub tokens: usize,
+}
+
 /// A conversation in the list.
 #[derive(Debug, Serialize)]
 pub struct ChatLine {

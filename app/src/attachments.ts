@@ -1,0 +1,83 @@
+// Files in a question: how they stand in its text, and how they come out of it again. They are part of the text, so that the model, the search and
+// an export see the same.
+
+import * as api from "./api";
+
+export interface File {
+  name: string;
+  text: string;
+}
+
+/** A file that is about to be sent. */
+export interface Attachment extends File {
+  id: number;
+  /** None, until the server has counted. */
+  tokens: number | null;
+}
+
+export const MAX_FILES = 10;
+const MAX_TEXT_BYTES = 1 << 20;
+const MAX_PDF_BYTES = 16 << 20;
+
+export type Unfit = "tooMany" | "tooLong" | "noText";
+
+/** A file that cannot be attached; what went wrong elsewhere is another error. */
+export class UnfitFile extends Error {
+  constructor(
+    readonly why: Unfit,
+    readonly file: string,
+  ) {
+    super(why);
+  }
+}
+
+/** The text of a file that a person chose. */
+export async function read(file: globalThis.File): Promise<File> {
+  const isPdf = file.type === "application/pdf" || /\.pdf$/i.test(file.name);
+  if (file.size > (isPdf ? MAX_PDF_BYTES : MAX_TEXT_BYTES)) throw new UnfitFile("tooLong", file.name);
+  const name = file.name.replace(/[\r\n]/g, " ");
+  if (isPdf) return { name, text: (await api.textOfPdf(file)).text };
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    if (!text.includes("\0")) return { name, text: text.replace(/\r\n?/g, "\n") };
+  } catch {
+    // It is no UTF-8.
+  }
+  throw new UnfitFile("noText", file.name);
+}
+
+/** A fence is longer than any in the file. */
+function block({ name, text }: File): string {
+  const runs = text.match(/`{3,}/g) ?? [];
+  const fence = "`".repeat(Math.max(2, ...runs.map((run) => run.length)) + 1);
+  return `File: ${name}\n${fence}\n${text.replace(/\n+$/, "")}\n${fence}`;
+}
+
+export const withFiles = (text: string, files: File[]) => [text.trim(), ...files.map(block)].filter(Boolean).join("\n\n");
+
+const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*)\n\2$/;
+const GAP = "\n\n";
+
+/** What a person wrote, and the files behind it. */
+export function apart(whole: string): { text: string; files: File[] } {
+  const files: File[] = [];
+  let text = whole;
+  for (let found = last(text); found; found = last(text)) {
+    files.unshift(found.file);
+    text = text.slice(0, found.at);
+  }
+  return { text, files };
+}
+
+/** The block that a text ends with: what begins last counts. Whatever looks like one within a file has a shorter fence than the file, and no end here. */
+function last(text: string): { at: number; file: File } | null {
+  let at = text.length;
+  while (at > 0) {
+    at = at > GAP.length ? text.lastIndexOf(GAP, at - 1) : -1;
+    const begins = at < 0 ? 0 : at + GAP.length;
+    const found = BLOCK.exec(text.slice(begins));
+    if (found) return { at: Math.max(at, 0), file: { name: found[1] ?? "", text: found[3] ?? "" } };
+    if (at < 0) return null;
+  }
+  return null;
+}
