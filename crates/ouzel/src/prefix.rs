@@ -4,7 +4,7 @@
 //! conversations share; a prompt that begins like something kept continues from the longest point that can be restored. Kept are rows of keys and values as they are, never text, so a continued answer has the bits of
 //! one that was computed from the first token on. Rows live in blocks of the arena as far as they were asked for, and else in
 //! files; the least used move from memory to disk and from the disk away. Nothing here can make an answer fail: what cannot be kept
-//! is not kept, and a file that is not exactly what was written is removed and computed again.
+//! is not kept, which is told once, and a file that is not exactly what was written is removed and computed again.
 
 pub(crate) mod align;
 pub(crate) mod file;
@@ -14,6 +14,7 @@ mod restore;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use crate::PrefixOptions;
 use align::{align, common};
 use file::{Header, KeptFile, piece_rows};
 use tree::{Key, Node, Place, Tree};
+use trouble::Troubles;
 
 /// Restoring costs some 200 MiB of reads in the full model; fewer tokens than these are computed sooner, since a prompt's rest has to
 /// be computed anyway.
@@ -110,6 +112,7 @@ pub(crate) struct PrefixStore {
     /// Counts turns.
     clock: u64,
     stats: PrefixStats,
+    troubles: Troubles,
 }
 
 /// How far a prompt can be continued from what is there.
@@ -164,6 +167,13 @@ impl PrefixStore {
                 piece_rows: piece_rows(block_bytes, row_bytes),
             }
         });
+        let mut troubles = Troubles::default();
+        let folder = options.dir.as_deref().and_then(|dir| {
+            let opened = Folder::open(dir, options.disk_bytes);
+            opened
+                .inspect_err(|error| troubles.of_folder(dir, error))
+                .ok()
+        });
         let mut store = PrefixStore {
             tree: Tree::default(),
             identity: identity(engine),
@@ -173,14 +183,12 @@ impl PrefixStore {
             max_blocks: options.memory_bytes.div_ceil(block_bytes as u64) as usize,
             n_blocks: 0,
             free: Vec::new(),
-            folder: options
-                .dir
-                .as_deref()
-                .and_then(|dir| Folder::open(dir, options.disk_bytes).ok()),
+            folder,
             io,
             min_gain: MIN_GAIN_TOKENS,
             clock: 0,
             stats: PrefixStats::default(),
+            troubles,
         };
         store.find_files();
         store
@@ -195,6 +203,11 @@ impl PrefixStore {
             disk_bytes: self.folder.as_ref().map_or(0, |folder| folder.bytes),
             ..self.stats
         }
+    }
+
+    /// Why conversations are not kept on the disk, as far as this was not asked before; each kind of trouble once.
+    pub fn take_troubles(&mut self) -> Vec<String> {
+        self.troubles.take()
     }
 
     /// Brings the engine, which holds `tokens`, to where `prompt` continues, and gives the prompt in the ids that are then held; its

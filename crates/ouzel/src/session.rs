@@ -67,6 +67,20 @@ impl Session {
         self.prefixes.as_ref().map(PrefixStore::stats)
     }
 
+    /// Why conversations are not kept on the disk, in words, as far as this was not asked before; each kind of trouble once. It is no error:
+    /// they are computed again.
+    pub fn take_prefix_troubles(&mut self) -> Vec<String> {
+        let prefixes = self.prefixes.as_mut();
+        prefixes.map_or(Vec::new(), PrefixStore::take_troubles)
+    }
+
+    /// Writes kept conversations that are in memory to the disk, as the end of the session would, so that what goes wrong can be asked for.
+    pub fn put_prefixes_away(&mut self) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.put_away();
+        }
+    }
+
     /// Tokens that the context can hold.
     pub fn capacity(&self) -> usize {
         self.engine.capacity()

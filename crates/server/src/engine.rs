@@ -111,6 +111,14 @@ pub trait Loaded {
         emit: &mut dyn FnMut(Step),
     ) -> Result<(), Refusal>;
 
+    /// What could not be kept for later, and why, as far as this was not asked before.
+    fn take_troubles(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Writes down what outlives the model, which answers no more.
+    fn put_away(&mut self) {}
+
     /// Whether the model is gone without having been given back, so that it must be loaded anew. One in this process never is.
     fn is_lost(&self) -> bool {
         false

@@ -3,6 +3,7 @@
 //! Each connection is a task that holds one of a fixed number of permits; when all of them are back, everything is over. The limits of what
 //! a connection may send before it is believed are here, those of bodies in `body`.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::Ordering;
@@ -109,6 +110,7 @@ pub fn serve(
         queue: queue.clone(),
         metrics: metrics.clone(),
         log: log.clone(),
+        told: RefCell::default(),
     };
     let worker = worker.start().map_err(ServeError::Threads)?;
     if let Some(page) = &options.page {

@@ -1,6 +1,6 @@
 //! What a server tells while it runs, as values without a place for what people say.
 //!
-//! A [`Record`] has numbers, methods, addresses and ends; there is no field into which a prompt, an argument, a header or a key could
+//! A [`Record`] has numbers, methods, addresses, ends, and what the system says of a folder; there is no field into which a prompt, an argument, a header or a key could
 //! slip. Whoever starts the server decides where records go.
 
 use std::time::Duration;
@@ -20,6 +20,11 @@ pub enum Record<'a> {
     Unloaded,
     /// The process with the model is gone.
     Lost,
+    /// Conversations are not kept on the disk.
+    NotKept {
+        /// The folder, and what the system says of it.
+        why: &'a str,
+    },
     /// A request got the head of its answer.
     Request {
         /// The method.

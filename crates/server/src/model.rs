@@ -291,6 +291,14 @@ impl Loaded for InProcess {
         let answered = self.model.answer(generate(prepared, 0), cancel, emit);
         answered.map_err(Refusal::Internal)
     }
+
+    fn take_troubles(&mut self) -> Vec<String> {
+        self.model.take_troubles()
+    }
+
+    fn put_away(&mut self) {
+        self.model.put_away();
+    }
 }
 
 /// A model in a process of its own.
@@ -316,6 +324,14 @@ impl Loaded for InService {
             ServiceError::Failed(message) => Refusal::Internal(message),
             ServiceError::Start(_) | ServiceError::Lost(_) => Refusal::Lost(error.to_string()),
         })
+    }
+
+    fn take_troubles(&mut self) -> Vec<String> {
+        self.service.take_troubles()
+    }
+
+    fn put_away(&mut self) {
+        self.service.put_away();
     }
 
     fn is_lost(&self) -> bool {

@@ -11,6 +11,7 @@
 //! prefill N MS      the prompt takes N steps of so many milliseconds
 //! fail TEXT         an error
 //! lose              the model is gone
+//! unkept TEXT       what is kept of it could not be, and why
 //! panic             a mistake of the programmer
 //! ```
 //!
@@ -127,6 +128,7 @@ impl Engine for Script {
         Ok(Box::new(Session {
             counts: self.counts.clone(),
             is_lost: false,
+            troubles: Vec::new(),
         }))
     }
 }
@@ -183,6 +185,7 @@ fn one_line(text: &str) -> String {
 struct Session {
     counts: Arc<Counts>,
     is_lost: bool,
+    troubles: Vec<String>,
 }
 
 impl Drop for Session {
@@ -214,6 +217,10 @@ impl Loaded for Session {
         let end = reading.run(&commands);
         let (new, reasoning) = (reading.new, reading.reasoning);
         self.is_lost = matches!(end, Err(Refusal::Lost(_)));
+        let unkept = commands
+            .lines()
+            .filter_map(|line| line.strip_prefix("unkept "));
+        self.troubles.extend(unkept.map(str::to_owned));
         let end = end?;
         let count = if end == End::Cancelled {
             &self.counts.cancelled
@@ -243,6 +250,10 @@ impl Loaded for Session {
             cost: Cost::default(),
         }));
         Ok(())
+    }
+
+    fn take_troubles(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.troubles)
     }
 
     fn is_lost(&self) -> bool {
@@ -306,7 +317,7 @@ impl Reading<'_> {
             "wait" => Ok(self
                 .pause(rest.parse().unwrap_or(0))
                 .then_some(End::Cancelled)),
-            "prefill" => Ok(None),
+            "prefill" | "unkept" => Ok(None),
             "fail" => Err(Refusal::Internal(rest.to_owned())),
             "lose" => Err(Refusal::Lost("the script says so".to_owned())),
             "panic" => panic!("the script says so"),

@@ -4,6 +4,7 @@
 //! there was none for long enough. An engine that panics, or whose process dies, loses its session and nothing else: the turn is refused,
 //! and the next one loads anew.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +36,8 @@ pub struct Worker {
     pub metrics: Arc<Metrics>,
     /// What is told.
     pub log: Arc<dyn Log>,
+    /// Troubles that were told: a model that is loaded anew finds them again.
+    pub told: RefCell<Vec<String>>,
 }
 
 impl Worker {
@@ -95,16 +98,30 @@ impl Worker {
         })?;
         let queue = self.queue.clone();
         model.on_loss(Box::new(move || queue.wake()));
-        *loaded = Some(model);
         self.metrics.is_loaded.store(true, Ordering::Relaxed);
         self.log.record(&Record::Loaded {
             took: since.elapsed(),
         });
+        self.tell_troubles(&mut **loaded.insert(model));
         Ok(())
     }
 
+    /// Says each trouble once.
+    fn tell_troubles(&self, model: &mut dyn Loaded) {
+        let mut told = self.told.borrow_mut();
+        for trouble in model.take_troubles() {
+            if !told.contains(&trouble) {
+                self.log.record(&Record::NotKept { why: &trouble });
+                told.push(trouble);
+            }
+        }
+    }
+
     fn unload(&self, loaded: &mut Option<Box<dyn Loaded>>) {
-        if loaded.take().is_some() {
+        if let Some(mut model) = loaded.take() {
+            model.put_away();
+            self.tell_troubles(&mut *model);
+            drop(model);
             self.metrics.is_loaded.store(false, Ordering::Relaxed);
             self.metrics.set_experts(None);
             self.log.record(&Record::Unloaded);
@@ -139,6 +156,9 @@ impl Worker {
                     .to_owned(),
             ))
         });
+        if let Some(model) = loaded {
+            self.tell_troubles(&mut **model);
+        }
         // Whoever reads the end sees that the model is gone.
         self.forget_lost(loaded);
         let no_end = || Refusal::Internal("the answer has no end".to_owned());

@@ -154,8 +154,11 @@ impl<W: Write> Child<W> {
                 Heard::Request(Request::Load(load)) if self.model.is_none() => self.load(&load)?,
                 Heard::Generate(asked, cancel) => self.generate(*asked, &cancel)?,
                 Heard::Request(Request::Unload) => {
-                    self.model = None;
-                    self.say(&Report::Unloaded)?;
+                    let troubles = self.model.take().map_or(Vec::new(), |mut model| {
+                        model.put_away();
+                        model.take_troubles()
+                    });
+                    self.say(&Report::Unloaded { troubles })?;
                 }
                 Heard::Request(Request::Shutdown) => {
                     self.model = None;
@@ -181,13 +184,15 @@ impl<W: Write> Child<W> {
     }
 
     fn ready(&mut self) -> Result<(), ChildError> {
-        let Some(model) = &self.model else {
+        let Some(model) = &mut self.model else {
             return Ok(());
         };
         let (context, memory_bytes) = model.size();
+        let troubles = model.take_troubles();
         self.say(&Report::Ready {
             context,
             memory_bytes,
+            troubles,
         })
     }
 

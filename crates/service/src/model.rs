@@ -44,6 +44,16 @@ impl LoadedModel {
         (self.session.capacity(), self.session.budget().total_bytes)
     }
 
+    /// What could not be kept for later, in words, as far as this was not asked before.
+    pub fn take_troubles(&mut self) -> Vec<String> {
+        self.session.take_prefix_troubles()
+    }
+
+    /// Writes down what outlives the model.
+    pub fn put_away(&mut self) {
+        self.session.put_prefixes_away();
+    }
+
     /// Makes one answer, step by step, and stops soon after `cancel` says so.
     ///
     /// # Errors

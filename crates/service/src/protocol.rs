@@ -59,6 +59,9 @@ pub enum Report {
         context: usize,
         /// What the budget adds up to, the owner's share included.
         memory_bytes: u64,
+        /// What could not be kept for later, and why; each trouble once.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        troubles: Vec<String>,
     },
     /// What the turn took until now; ahead of what came of it.
     Statistics {
@@ -98,7 +101,11 @@ pub enum Report {
         message: String,
     },
     /// The model's memory is given back.
-    Unloaded,
+    Unloaded {
+        /// As of `ready`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        troubles: Vec<String>,
+    },
 }
 
 /// A piece of an answer that tokens gave.

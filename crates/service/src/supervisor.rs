@@ -82,6 +82,10 @@ pub struct Service {
     stderr: Option<JoinHandle<()>>,
     /// Whether a turn is under way, which nobody waits for any more when this is dropped.
     is_answering: bool,
+    /// Whether it was told to end.
+    has_ended: bool,
+    /// What it could not keep, as far as nobody asked.
+    troubles: Vec<String>,
 }
 
 impl Program {
@@ -134,6 +138,8 @@ impl Program {
             last_words,
             stderr,
             is_answering: false,
+            has_ended: false,
+            troubles: Vec::new(),
         };
         service.greet()?;
         Ok(service)
@@ -256,7 +262,11 @@ impl Service {
                 Some(Report::Ready {
                     context,
                     memory_bytes,
-                }) => return Ok((context, memory_bytes)),
+                    troubles,
+                }) => {
+                    self.troubles.extend(troubles);
+                    return Ok((context, memory_bytes));
+                }
                 Some(Report::Failed { message }) => return Err(ServiceError::Failed(message)),
                 Some(_) => return Err(self.out_of_turn()),
             }
@@ -288,7 +298,8 @@ impl Service {
             };
             match report {
                 Report::Failed { message } => failed = Err(ServiceError::Failed(message)),
-                Report::Ready { .. } => {
+                Report::Ready { troubles, .. } => {
+                    self.troubles.extend(troubles);
                     self.is_answering = false;
                     return failed;
                 }
@@ -297,6 +308,20 @@ impl Service {
                     None => return Err(self.out_of_turn()),
                 },
             }
+        }
+    }
+
+    /// What it could not keep for later, in words, as far as this was not asked before.
+    pub fn take_troubles(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.troubles)
+    }
+
+    /// Ends the process, which first gives everything back, unless nobody knows what it is at.
+    pub fn put_away(&mut self) {
+        if !self.is_lost() && !self.is_answering && !self.has_ended {
+            self.has_ended = true;
+            // Whether it went well or not, the process is gone when this is dropped.
+            let _ = self.end();
         }
     }
 
@@ -423,7 +448,8 @@ impl Service {
         self.ask(&Request::Unload)?;
         let since = Instant::now();
         while let Some(left) = UNLOAD_TIME.checked_sub(since.elapsed()) {
-            if let Some(Report::Unloaded) = self.next(Some(left))? {
+            if let Some(Report::Unloaded { troubles }) = self.next(Some(left))? {
+                self.troubles.extend(troubles);
                 self.ask(&Request::Shutdown)?;
                 self.wait(END_TIME);
                 break;
@@ -435,10 +461,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        if !self.is_lost() && !self.is_answering {
-            // Whether it went well or not, the process is gone below.
-            let _ = self.end();
-        }
+        self.put_away();
         self.kill();
     }
 }

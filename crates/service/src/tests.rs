@@ -407,7 +407,10 @@ fn a_model_that_is_not_there_can_be_asked_for_again() {
     }
     pair.say(r#"{"request":"cancel","turn":1}"#);
     pair.say(r#"{"request":"unload"}"#);
-    assert_eq!(pair.hear(), Report::Unloaded);
+    let unloaded = Report::Unloaded {
+        troubles: Vec::new(),
+    };
+    assert_eq!(pair.hear(), unloaded);
     pair.say(r#"{"request":"shutdown"}"#);
     pair.service
         .join()
@@ -517,7 +520,7 @@ mod impostors {
         let ready = r#"echo '{"report":"ready","context":1,"memory_bytes":2}'"#;
         let script = format!(
             "{HELLO}; read turn; echo '{{\"report\":\"failed\",\"message\":\"no\"}}'; {ready}; read turn; read cancel; \
-             echo \"$cancel\" >&2; {ready}; read unload; echo '{{\"report\":\"unloaded\"}}'; read shutdown; exit 0"
+             echo \"$cancel\" >&2; {ready}; read unload; echo '{{\"report\":\"unloaded\",\"troubles\":[\"full\"]}}'; read shutdown; exit 0"
         );
         let mut service = start(&script).expect("a hello");
         let failed = service.answer(generate(), &Cancel::new(), &mut |_| {});
@@ -529,6 +532,10 @@ mod impostors {
             .answer(generate(), &cancel, &mut |_| {})
             .expect("an answer");
         assert!(!service.is_lost());
+        // What it could not keep is heard before it is gone.
+        assert!(service.take_troubles().is_empty());
+        service.put_away();
+        assert_eq!(service.take_troubles(), ["full"]);
         drop(service);
     }
 }

@@ -190,12 +190,17 @@ impl PrefixStore {
             return false;
         };
         let path = file::path(&folder.dir, header.key, header.kind);
-        let is_written = file::write(&path, header, pieces).is_ok();
-        if is_written {
-            folder.bytes += bytes;
-            self.stats.written_bytes += bytes;
+        match file::write(&path, header, pieces) {
+            Ok(()) => {
+                folder.bytes += bytes;
+                self.stats.written_bytes += bytes;
+                true
+            }
+            Err(error) => {
+                self.troubles.of_file(&folder.dir, &error);
+                false
+            }
         }
-        is_written
     }
 
     /// Whether `n` blocks more may be taken, for which the least used rows move to the disk.
@@ -332,9 +337,10 @@ impl PrefixStore {
     }
 }
 
-impl Drop for PrefixStore {
-    /// What is in memory outlives the session on disk, as far as there is room; the least used goes first, so that the most used stays.
-    fn drop(&mut self) {
+impl PrefixStore {
+    /// Writes what is in memory to the disk, as far as there is room, so that it outlives the session; the least used goes first, so that the
+    /// most used stays.
+    pub fn put_away(&mut self) {
         self.clock += 1;
         while self.folder.is_some() {
             let oldest = self.oldest(|place| matches!(place, Place::Memory(_)), true);
@@ -343,6 +349,12 @@ impl Drop for PrefixStore {
                 break;
             }
         }
+    }
+}
+
+impl Drop for PrefixStore {
+    fn drop(&mut self) {
+        self.put_away();
         if let Some(folder) = self.folder.take() {
             folder.lock.release();
         }

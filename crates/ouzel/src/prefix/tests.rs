@@ -415,6 +415,47 @@ fn what_is_in_memory_survives_a_restart() {
     assert!(warm == cold);
 }
 
+#[test]
+fn what_cannot_be_kept_is_told_once() {
+    let places = Places {
+        memory_blocks: 0,
+        disk_bytes: Some(64 << 20),
+        precision: Precision::Fast,
+    };
+    // A file lies where the folder should be.
+    let dir = tempfile::tempdir().expect("a folder");
+    fs::write(dir.path().join("kept"), "").expect("a file");
+    let mut rig = Rig::new(&places, dir.path());
+    let troubles = rig.store.take_troubles();
+    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    assert!(troubles[0].contains("kept: "), "{troubles:?}");
+    rig.turn(&Random(8).ids(60), 2);
+    assert!(rig.store.take_troubles().is_empty());
+    // The folder goes while it is used.
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut rig = Rig::new(&places, dir.path());
+    rig.turn(&Random(9).ids(60), 2);
+    assert!(rig.store.take_troubles().is_empty());
+    fs::remove_dir_all(dir.path().join("kept")).expect("a folder");
+    for seed in [10, 11] {
+        rig.turn(&Random(seed).ids(60), 2);
+    }
+    let troubles = rig.store.take_troubles();
+    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    assert!(!troubles[0].contains(".partial"), "{troubles:?}");
+    // What goes wrong at the end is told before it.
+    let dir = tempfile::tempdir().expect("a folder");
+    let in_memory = Places {
+        memory_blocks: 60,
+        ..places
+    };
+    let mut rig = Rig::new(&in_memory, dir.path());
+    rig.turn(&Random(12).ids(60), 2);
+    fs::remove_dir_all(dir.path().join("kept")).expect("a folder");
+    rig.store.put_away();
+    assert_eq!(rig.store.take_troubles().len(), 1);
+}
+
 /// Gives the head of a file a sound checksum again.
 fn reseal(bytes: &mut [u8]) {
     super::file::seal(&mut bytes[..16 << 10]);

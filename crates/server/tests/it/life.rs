@@ -1,10 +1,13 @@
 //! Heartbeats, limits of time, unloading, failing, ending.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::tool::{Served, chat, options};
+use ouzel_server::log::{Log, Record};
+use ouzel_server::script::Script;
 use ouzel_server::{ServeError, ServerOptions};
 
 const PATH: &str = "/v1/chat/completions";
@@ -73,6 +76,38 @@ fn a_model_is_unloaded_and_loaded_on_request() {
     assert_eq!(served.ok("/load", &json!({}))["model_loaded"], true);
     assert_eq!(served.ok("/load", &json!({}))["model_loaded"], true);
     assert_eq!(served.script.loads(), (2, 1));
+}
+
+/// What could not be kept, as a log hears it.
+#[derive(Default)]
+struct NotKept(Mutex<Vec<String>>);
+
+impl Log for NotKept {
+    fn record(&self, record: &Record<'_>) {
+        if let Record::NotKept { why } = record {
+            let mut all = self.0.lock().expect("nobody panicked");
+            all.push((*why).to_owned());
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_told_once() {
+    let log = Arc::new(NotKept::default());
+    let mut served = Served::with_log(options(), Script::default(), log.clone());
+    let all = "unkept full\nunkept read-only\nsay x";
+    for script in ["say x", "unkept full\nsay x", all, all] {
+        served.ok(PATH, &chat(script, json!({})));
+    }
+    // A model that is loaded anew finds the same again.
+    served.ok("/unload", &json!({}));
+    served.ok(PATH, &chat(all, json!({})));
+    served.stop.advance();
+    served.join().expect("it ends");
+    assert_eq!(
+        *log.0.lock().expect("nobody panicked"),
+        ["full", "read-only"]
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ouzel::SamplerOptions;
-use ouzel_server::log::Silent;
+use ouzel_server::log::{Log, Silent};
 use ouzel_server::script::Script;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{ServeError, ServerOptions, Stop, serve};
@@ -47,12 +47,16 @@ impl Served {
     }
 
     pub fn with_script(options: ServerOptions, script: Script) -> Served {
+        Served::with_log(options, script, Arc::new(Silent))
+    }
+
+    pub fn with_log(options: ServerOptions, script: Script, log: Arc<dyn Log>) -> Served {
         let (sender, receiver) = mpsc::channel();
         let stop = Stop::new();
         let (engine, handle) = (Arc::new(script.clone()), stop.clone());
         let thread = std::thread::spawn(move || {
             let ready = |address| sender.send(address).expect("the test waits for it");
-            serve(options, engine, Arc::new(Silent), &handle, ready)
+            serve(options, engine, log, &handle, ready)
         });
         Served {
             address: receiver.recv().expect("the server starts"),
