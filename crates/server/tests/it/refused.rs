@@ -44,7 +44,7 @@ fn sampling() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// Tools and formats.
+/// Tools, and what has no place of its own.
 fn offers() -> Vec<(&'static str, Value, &'static str)> {
     let function = |function: Value| json!([{ "type": "function", "function": function }]);
     vec![
@@ -76,6 +76,31 @@ fn offers() -> Vec<(&'static str, Value, &'static str)> {
             json!({ "type": "allowed_tools" }),
             "tool_choice",
         ),
+        ("reasoning_effort", json!("extreme"), "reasoning_effort"),
+        (
+            "chat_template_kwargs",
+            json!([null]),
+            "chat_template_kwargs",
+        ),
+        (
+            "chat_template_kwargs",
+            json!({ "wings": 1 }),
+            "chat_template_kwargs.wings",
+        ),
+        ("modalities", json!(["text", "audio"]), "modalities"),
+        ("audio", json!({}), "audio"),
+        ("functions", json!([]), "functions"),
+        ("function_call", json!("auto"), "function_call"),
+        ("prediction", json!({}), "prediction"),
+        ("web_search_options", json!({}), "web_search_options"),
+        ("verbosity", json!("low"), "verbosity"),
+        ("wings", json!(2), "wings"),
+    ]
+}
+
+/// Formats of the answer.
+fn formats() -> Vec<(&'static str, Value, &'static str)> {
+    vec![
         (
             "response_format",
             json!({ "type": "xml" }),
@@ -101,25 +126,6 @@ fn offers() -> Vec<(&'static str, Value, &'static str)> {
             json!({ "type": "json_schema", "schema": 1 }),
             "response_format.schema",
         ),
-        ("reasoning_effort", json!("extreme"), "reasoning_effort"),
-        (
-            "chat_template_kwargs",
-            json!([null]),
-            "chat_template_kwargs",
-        ),
-        (
-            "chat_template_kwargs",
-            json!({ "wings": 1 }),
-            "chat_template_kwargs.wings",
-        ),
-        ("modalities", json!(["text", "audio"]), "modalities"),
-        ("audio", json!({}), "audio"),
-        ("functions", json!([]), "functions"),
-        ("function_call", json!("auto"), "function_call"),
-        ("prediction", json!({}), "prediction"),
-        ("web_search_options", json!({}), "web_search_options"),
-        ("verbosity", json!("low"), "verbosity"),
-        ("wings", json!(2), "wings"),
     ]
 }
 
@@ -191,7 +197,7 @@ fn conversations() -> Vec<(&'static str, Value, &'static str)> {
 #[test]
 fn a_field_that_cannot_be_honoured_is_named() {
     let served = Served::new();
-    let cases = [sampling(), offers(), conversations()].concat();
+    let cases = [sampling(), offers(), formats(), conversations()].concat();
     for (field, value, param) in cases {
         let mut request = chat("say x", json!({}));
         request[field] = value.clone();

@@ -78,7 +78,7 @@ impl ResponseEvents {
     }
 
     fn begin(&mut self, open: Open, out: &mut Events) {
-        let added = item(&open.id, &open.block, &[], Progress::InProgress);
+        let added = item(&open.id, &open.block, &[], Progress::Begun);
         self.open = Some(open);
         self.say(
             "response.output_item.added",

@@ -86,7 +86,7 @@ pub fn is_whole(end: &End) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It begins.
-    InProgress,
+    Begun,
     /// It is whole.
     Completed,
     /// The answer ended in the middle of it.
@@ -104,7 +104,7 @@ impl Progress {
 
     fn word(self) -> &'static str {
         match self {
-            Progress::InProgress => "in_progress",
+            Progress::Begun => "in_progress",
             Progress::Completed => "completed",
             Progress::Incomplete => "incomplete",
         }
@@ -123,7 +123,7 @@ fn usage(usage: &Usage) -> Value {
 
 /// A part of an answer as an item; one that begins is empty.
 pub fn item(id: &str, block: &Block, logprobs: &[TokenLogprob], progress: Progress) -> Value {
-    let (status, is_done) = (progress.word(), progress != Progress::InProgress);
+    let (status, is_done) = (progress.word(), progress != Progress::Begun);
     match block {
         Block::Thinking(text) => {
             let content = if is_done {
