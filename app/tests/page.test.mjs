@@ -390,7 +390,7 @@ function pdf(words) {
 }
 
 test("files are attached, counted, sent with the question, and taken out of it again", async () => {
-  const { page, leave } = await inside();
+  const { page } = first;
   await newChat(page);
   const files = page.getByRole("list", { name: "Attached files" });
   const choose = (...files) => page.locator("input[type=file]").setInputFiles(files.map(([name, buffer]) => ({ name, mimeType: "", buffer: Buffer.from(buffer) })));
@@ -415,7 +415,6 @@ test("files are attached, counted, sent with the question, and taken out of it a
   assert.equal(await question.locator("pre").first().innerText(), notes);
   assert.match(await question.locator("pre").nth(1).textContent(), /A blackbird is a thrush/);
   await shot(page, "attached-sent");
-  await leave();
 });
 
 test("settings end the program", async () => {

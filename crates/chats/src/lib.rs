@@ -402,9 +402,11 @@ impl Role {
     }
 }
 
-/// The beginning of a text on one line, cut between two words where there are some.
+/// The beginning of a text's first paragraph on one line, cut between two words where there are some: attached files come in further ones.
 fn title_of(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.trim_start();
+    let paragraph = text.split_once("\n\n").map_or(text, |(first, _)| first);
+    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
     let Some((end, _)) = line.char_indices().nth(TITLE_CHARS) else {
         return line;
     };
@@ -433,7 +435,8 @@ mod tests {
         let long = "w".repeat(TITLE_CHARS + 1);
         for (text, title) in [
             ("What is a fieldfare?", "What is a fieldfare?".to_owned()),
-            ("  a\n\n b\t", "a b".to_owned()),
+            ("  a\n b\t", "a b".to_owned()),
+            ("\n\na b\n\nc", "a b".to_owned()),
             ("", String::new()),
             (&long[1..], long[1..].to_owned()),
             (&long, format!("{}…", &long[1..])),

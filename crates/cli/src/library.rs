@@ -168,7 +168,7 @@ impl Library {
         let (chosen, shared) = (ready.chosen, ready.session.shared);
         let claim = move |pid| match chosen.claim_for(pid, &claimed, &planned, shared) {
             Ok(running) => Ok(Box::new(running) as Box<dyn Any>),
-            Err(error) => Err(format!("{error:#}")),
+            Err(error) => Err(exit::full(&error)),
         };
         let engine = ModelEngine::new(ready.model, ready.grammar, ready.options, Box::new(claim))?;
         Ok(Arc::new(if self.args.served.in_process {

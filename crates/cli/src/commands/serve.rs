@@ -193,7 +193,7 @@ fn beside(places: &Places) -> Option<(Arc<Page>, Held)> {
     match free(places).and_then(page) {
         Ok(shown) => Some(shown),
         Err(error) => {
-            note(&format!("there is no page: {error:#}"));
+            note(&format!("there is no page: {}", exit::full(&error)));
             None
         }
     }
@@ -263,6 +263,9 @@ fn line(record: &Record<'_>) -> Option<String> {
         Record::Lost => {
             Some("the decode service is gone; the next request starts it again".to_owned())
         }
+        Record::NotKept { why } => Some(format!(
+            "conversations are not kept on the disk: {why}; change that, name another folder in OUZEL_PREFIXES, or keep none there with --prefix-disk 0"
+        )),
         Record::Unloaded => Some("the model's memory is given back".to_owned()),
         Record::Draining => Some(
             "taking no more requests; what was begun is answered, a second signal cuts it off"
