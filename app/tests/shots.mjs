@@ -1,17 +1,42 @@
-// The pictures of docs/app.md, from the real program with the bundled model: `cargo xtask app-shots`. A further picture is a line in PICTURES, and one
-// in docs/app.md that shows it.
+// The pictures of docs/app.md, from the real program with the bundled model: `cargo xtask app-shots`. A further picture is a line in one of the lists
+// below, and one in docs/app.md that shows it. What is downloaded on them comes from a hub on loopback, whose address OUZEL_TEST_HUB has.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { answers, ask, composer, launch, newChat, newFolder, Ouzel, person, removeFolder, shot } from "./tool.mjs";
 
+const HUB = process.env.OUZEL_TEST_HUB;
+/** What it has. */
+const OFFERED = ["--repo", "ouzel/synthetic", "--revision", "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed"];
+
 const LAPTOP = { viewport: { width: 1280, height: 800 } };
+// Without the list of conversations, so that what is shown is most of it.
+const WINDOW = { viewport: { width: 720, height: 860 } };
 const NARROW = { viewport: { width: 320, height: 640 } };
 // Laid out for 4K, and taken in a third of the size.
 const HUGE = { viewport: { width: 3840, height: 2160 }, deviceScaleFactor: 1 / 3 };
 
-/** Name, screen, colours, and what is done before it is taken. Each begins with the page of a conversation that was answered. */
-const PICTURES = [
+// Each picture: name, screen, colours, and what is done before it is taken.
+
+/** Without a model, as a person starts it first. */
+const FIRST_RUN = [
+  ["first-run-light", LAPTOP, "light", ways],
+  ["first-run-dark", LAPTOP, "dark", ways],
+  ["first-run-narrow-light", NARROW, "light", ways],
+];
+
+/** One after the other: each goes on where the one before was. */
+const DOWNLOAD = [
+  ["offered-light", WINDOW, "light", offered],
+  ["downloading-dark", WINDOW, "dark", downloading],
+  ["paused-light", WINDOW, "light", paused],
+];
+
+/** With a context that a question or two outgrow. */
+const OUTGROWN = [["overflow-light", WINDOW, "light", outgrown]];
+
+/** With the bundled model, from a conversation that was answered. */
+const CONVERSATION = [
   ["locked-light", LAPTOP, "light", locked],
   ["empty-light", LAPTOP, "light", newChat],
   ["empty-dark", LAPTOP, "dark", newChat],
@@ -22,6 +47,9 @@ const PICTURES = [
   ["chat-4k-light", HUGE, "light", chat],
   ["markdown-dark", LAPTOP, "dark", markdown],
   ["settings-light", LAPTOP, "light", settings],
+  ["models-light", WINDOW, "light", models],
+  ["models-dark", WINDOW, "dark", models],
+  ["refused-light", WINDOW, "light", refused],
   ["delete-dark", LAPTOP, "dark", remove],
   // These begin further conversations.
   ["details-light", LAPTOP, "light", details],
@@ -29,6 +57,55 @@ const PICTURES = [
   // From here on the program is gone.
   ["lost-light", LAPTOP, "light", lost],
 ];
+
+const main = (page) => page.getByRole("main");
+
+async function ways(page) {
+  await page.getByRole("heading", { name: "Which model shall answer?" }).waitFor();
+  await page.getByText("Free disk").waitFor();
+}
+
+async function offered(page) {
+  await ways(page);
+  await main(page).getByRole("button", { name: `Ask ${new URL(HUB).host}` }).click();
+  await main(page).getByText("enough", { exact: true }).waitFor();
+}
+
+async function downloading(page) {
+  await main(page).getByRole("button", { name: "Download" }).click();
+  await page.waitForFunction(() => Number(document.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow") ?? 0) >= 20);
+  await main(page).getByText(/ left$/).waitFor();
+}
+
+async function paused(page) {
+  await main(page).getByRole("button", { name: "Pause" }).click();
+  await main(page).getByText("Paused").waitFor();
+}
+
+async function outgrown(page) {
+  await composer(page).fill("Tell me all about thrushes, blackbirds, fieldfares and other songbirds of the garden. ".repeat(3));
+  await composer(page).press("Enter");
+  await page.getByRole("group", { name: "What can be done" }).waitFor();
+}
+
+/** The dialog with what a budget gives. */
+async function models(page) {
+  await page.locator("footer").getByRole("button", { name: "demo", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "Model and memory" });
+  const resolved = dialog.getByRole("region", { name: "What that gives" }).and(page.locator("[aria-busy=false]"));
+  await resolved.waitFor();
+  await dialog.getByRole("spinbutton", { name: "Context, in tokens" }).fill("1024");
+  await dialog.getByRole("spinbutton", { name: "Memory, in GiB" }).fill("0.25");
+  await resolved.getByText("1,024 of at most").waitFor();
+  await resolved.scrollIntoViewIfNeeded();
+  return dialog;
+}
+
+async function refused(page) {
+  const dialog = await models(page);
+  await dialog.getByRole("spinbutton", { name: "Memory, in GiB" }).fill("0.001");
+  await dialog.getByRole("alert").filter({ hasText: "at least" }).waitFor();
+}
 
 async function locked(page) {
   await page.context().clearCookies();
@@ -101,33 +178,49 @@ async function icons(browser) {
   }
 }
 
-/** The address of a conversation that was answered, and the cookie of whoever asked. */
-async function begin(browser, ouzel) {
-  const first = await person(browser);
-  await first.page.goto(ouzel.address);
-  await composer(first.page).waitFor();
-  await ask(first.page, "What is a fieldfare?");
-  const begun = { address: first.page.url(), storageState: await first.page.context().storageState() };
-  await first.leave();
+/** What a person does first, and what there is then: the page's address, and the cookie of whoever opened it. */
+async function begin(browser, ouzel, first) {
+  const { page, leave } = await person(browser);
+  await page.goto(ouzel.address);
+  await first(page);
+  const begun = { address: page.url(), storageState: await page.context().storageState() };
+  await leave();
   return begun;
 }
 
-const folder = newFolder();
+/** Asks, and waits for the end of the answer. */
+const asks = (question) => async (page) => {
+  await composer(page).waitFor();
+  await ask(page, question);
+};
+
+/** Pictures of a program of its own, each from where the person who came first was in the end. */
+async function take(browser, pictures, started, first, isThere) {
+  const folder = newFolder();
+  const ouzel = await Ouzel.start(folder, started);
+  try {
+    const { address, storageState } = await begin(browser, ouzel, first);
+    for (const [name, screen, colorScheme, scene] of pictures) {
+      const { page, leave } = await person(browser, { ...screen, colorScheme, storageState, reducedMotion: "reduce" });
+      await page.goto(address);
+      await isThere(page);
+      await scene(page, ouzel);
+      await shot(page, name);
+      await leave();
+    }
+  } finally {
+    await ouzel.end();
+    removeFolder(folder);
+  }
+}
+
 const browser = await launch();
-const ouzel = await Ouzel.start(folder);
 try {
   await icons(browser);
-  const { address, storageState } = await begin(browser, ouzel);
-  for (const [name, screen, colorScheme, scene] of PICTURES) {
-    const { page, leave } = await person(browser, { ...screen, colorScheme, storageState, reducedMotion: "reduce" });
-    await page.goto(address);
-    await answers(page).first().locator(".end").waitFor();
-    await scene(page, ouzel);
-    await shot(page, name);
-    await leave();
-  }
+  await take(browser, FIRST_RUN, { args: [] }, ways, ways);
+  await take(browser, DOWNLOAD, { args: OFFERED, env: { HF_ENDPOINT: HUB } }, ways, (page) => main(page).waitFor());
+  await take(browser, OUTGROWN, { args: ["demo", "--max-context", "140"] }, asks("What is a thrush?"), chat);
+  await take(browser, CONVERSATION, {}, asks("What is a fieldfare?"), chat);
 } finally {
   await browser.close();
-  await ouzel.end();
-  removeFolder(folder);
 }

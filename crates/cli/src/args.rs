@@ -53,8 +53,8 @@ Environment:
 
 /// Runs Gemma 4 mixture-of-experts models in a memory budget you name.
 ///
-/// Without an installed model, a small one that is part of this program answers. Answers and data go to standard output,
-/// everything else to standard error.
+/// Without an installed model, a small one that is part of this program answers; the page of `app` asks first.
+/// Answers and data go to standard output, everything else to standard error.
 /// Started without arguments outside a terminal, by a double click for one, it is `ouzel app`.
 #[derive(Debug, Parser)]
 #[command(name = "ouzel", version, after_help = EXIT_CODES, max_term_width = 100)]

@@ -22,7 +22,7 @@ const BUILT: &str = "crates/server/page";
 /// Browsers that are looked for before one is installed.
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
 /// Tells the tests where a hub is.
-const HUB_VARIABLE: &str = "OUZEL_TEST_HUB";
+pub const HUB_VARIABLE: &str = "OUZEL_TEST_HUB";
 /// The checkpoint that it serves.
 const CHECKPOINT: &str = "models/demo";
 /// What it gives each connection.
@@ -72,12 +72,7 @@ pub fn test(rest: &[String]) -> anyhow::Result<ExitCode> {
     let target = root.join(Metadata::of_members()?.target_dir()?);
     let shots = target.join("page-shots");
     fs::create_dir_all(&shots).with_context(|| shots.display().to_string())?;
-    // What the page downloads: slow enough to be paused.
-    let options = Options {
-        bytes_per_s: Some(HUB_BYTES_PER_S),
-        ..Options::default()
-    };
-    let hub = Hub::serve(&root.join(CHECKPOINT), options)?;
+    let hub = hub(&root)?;
     let mut command = Command::new("node");
     // One after the other: each starts programs that take memory.
     let tests = ["tests/page.test.mjs", "tests/setup.test.mjs"];
@@ -93,6 +88,15 @@ pub fn test(rest: &[String]) -> anyhow::Result<ExitCode> {
     let code = code_of(status(&mut command)?);
     println!("pictures of the page are in {}", shots.display());
     Ok(code)
+}
+
+/// What the page downloads from: slow enough to be paused.
+pub fn hub(root: &Path) -> anyhow::Result<Hub> {
+    let options = Options {
+        bytes_per_s: Some(HUB_BYTES_PER_S),
+        ..Options::default()
+    };
+    Ok(Hub::serve(&root.join(CHECKPOINT), options)?)
 }
 
 fn npm(args: &[&str]) -> Command {

@@ -8,14 +8,14 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, ensure};
 
-use crate::app::{BROWSER_VARIABLE, SOURCES, browser, packages};
+use crate::app::{BROWSER_VARIABLE, HUB_VARIABLE, SOURCES, browser, hub, packages};
 use crate::metadata::Metadata;
 use crate::process::{cargo, must, root};
 
 const FOLDER: &str = "docs/pictures";
 const DOCUMENT: &str = "docs/app.md";
 /// What a clone may have to carry for them.
-const MAX_BYTES: u64 = 1_500_000;
+const MAX_BYTES: u64 = 2_000_000;
 
 /// Takes them anew.
 pub fn run() -> anyhow::Result<ExitCode> {
@@ -29,6 +29,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     for name in names(&folder)? {
         fs::remove_file(folder.join(&name)).with_context(|| name.clone())?;
     }
+    let hub = hub(&root)?;
     let mut command = Command::new("node");
     command
         .arg("tests/shots.mjs")
@@ -36,6 +37,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         .env("OUZEL_BINARY", target.join("release/ouzel"))
         .env("OUZEL_SHOTS", &folder)
         .env("OUZEL_ICONS", root.join("packaging"))
+        .env(HUB_VARIABLE, hub.endpoint())
         .env(BROWSER_VARIABLE, browser(&root.join(SOURCES))?);
     must(&mut command)?;
     let found = judge(&root)?;

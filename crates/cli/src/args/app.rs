@@ -12,10 +12,15 @@ use super::{InstallArgs, PositionalModelArgs, ProgressMode};
 Listens on loopback only and prints the page's address, which opens once: what it holds is for whoever started it. Conversations are kept in
 the user's data folder. The addresses of `ouzel serve` are there as well. docs/app.md has more.
 
+Where no model is installed the page asks which one shall answer: the bundled one at once, or one that it downloads when it is told to. What
+was chosen on the page last, with its memory, counts at the next start, unless the command line names a model or has --memory, --max-context,
+--slots or --io. What was chosen and cannot be had, or does not fit the free memory, is not loaded; the page says why.
+
 Examples:
   ouzel app
   ouzel app gemma-4-26b-a4b-it-4bit --memory 6GiB --max-context 32768
   ouzel app demo --no-open --port 8080
+  ouzel app --repo OWNER/NAME --revision REV
 
 Ctrl-C lets an answer that was begun come to its end; a second one cuts it off, and what there is of it is kept.")]
 pub struct AppArgs {
