@@ -212,6 +212,13 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
             <button type="button" class="quiet" aria-label={words.close} onClick={() => setProblem(null)}><Icon name="close" /></button>
           </div>
         )}
+        {!problem && !isWithoutModel && status && !status.is_loaded && !status.is_loading && models.shelf?.problem && (
+          <div class="banner" role="alert">
+            <Icon name="warning" />
+            <span lang="en">{models.shelf.problem}</span>
+            <button type="button" class="plain" onClick={() => chooseModel()}>{words.setup.openDialog}</button>
+          </div>
+        )}
         {isFirstRun ? (
           <FirstRun models={models} isLoading={status.is_loading} loading={status.loading} onChoose={chooseModel} onProblem={onProblem} />
         ) : (

@@ -40,6 +40,7 @@ const CONVERSATION = [
   ["locked-light", LAPTOP, "light", locked],
   ["empty-light", LAPTOP, "light", newChat],
   ["empty-dark", LAPTOP, "dark", newChat],
+  ["attached-light", WINDOW, "light", attached],
   ["chat-light", LAPTOP, "light", chat],
   ["chat-dark", LAPTOP, "dark", chat],
   ["chat-narrow-light", NARROW, "light", chat],
@@ -80,6 +81,16 @@ async function downloading(page) {
 async function paused(page) {
   await main(page).getByRole("button", { name: "Pause" }).click();
   await main(page).getByText("Paused").waitFor();
+}
+
+async function attached(page) {
+  await page.keyboard.press("Alt+N");
+  const text = (name, text) => ({ name, mimeType: "text/plain", buffer: Buffer.from(text) });
+  await page.locator("input[type=file]").setInputFiles([
+    text("garden.md", "# Birds of the garden\n\nA thrush sings from the ash tree at dusk.\n".repeat(4)),
+    text("count.py", "birds = ['thrush', 'fieldfare']\nprint(len(birds))\n"),
+  ]);
+  await page.getByText(/tokens together$/).waitFor();
 }
 
 async function outgrown(page) {

@@ -65,7 +65,12 @@ impl Library {
             && session.max_context.is_none()
             && session.slots.is_none()
             && session.io == args::Io::Auto;
-        !is_usual || self.args.model.model().model.is_some()
+        !is_usual || self.names_a_model()
+    }
+
+    /// Whether it names a model.
+    pub fn names_a_model(&self) -> bool {
+        self.args.model.model().model.is_some()
     }
 
     /// Whether a model is meant where nobody names one. The bundled one is not: whoever starts without a model is asked.

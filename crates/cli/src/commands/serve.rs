@@ -130,12 +130,13 @@ impl First {
     /// The model that the command line names, else the one that was chosen on the page, else the usual one; none where there is none, or where that one
     /// cannot be had, which the page then says. What the command line asks for and cannot get is an error of the command.
     fn find(library: &Library, kept: &Wish, quiet: bool) -> anyhow::Result<First> {
-        if library.is_told() {
+        if library.names_a_model() {
             return First::loaded(library, library.ready(&Wish::default())?, quiet);
         }
         match First::of_page(library, kept, quiet) {
             Ok(Some(first)) => Ok(first),
             Ok(None) => Ok(First::nothing(None)),
+            Err(error) if library.is_told() => Err(error),
             Err(error) => Ok(First::nothing(exit::line(&error))),
         }
     }
@@ -144,8 +145,17 @@ impl First {
         if kept.model.is_none() && !library.has_usual()? {
             return Ok(None);
         }
-        let ready = library.ready(kept)?;
-        First::loaded(library, ready, quiet).map(Some)
+        let of_kept_model = Wish {
+            model: kept.model.clone(),
+            ..Wish::default()
+        };
+        // What the command line says of memory counts for a model that was chosen on the page, too.
+        let wish = if library.is_told() {
+            &of_kept_model
+        } else {
+            kept
+        };
+        First::loaded(library, library.ready(wish)?, quiet).map(Some)
     }
 
     /// A model that is loaded while the page opens, if there is room for it.
