@@ -108,7 +108,7 @@ function Inside({ settings, onSettings, onLocked }: InsideProps) {
   const onProblem = useCallback((error: unknown) => {
     if (error instanceof api.Refused && error.refusal.code === "page_locked") onLocked();
     else if (error instanceof api.Refused) setProblem(told(error.refusal, words));
-    else if (error instanceof UnfitFile) setProblem(words.attach[error.why](error.file));
+    else if (error instanceof UnfitFile) setProblem(words.attach[error.why](error.file, error.detail));
     else setProblem(words.lost);
   }, [words]);
   const [status, refreshStatus] = useStatus(onProblem, () => setProblem((old) => (old === words.lost ? null : old)));

@@ -19,13 +19,15 @@ export const MAX_FILES = 10;
 const MAX_TEXT_BYTES = 1 << 20;
 const MAX_PDF_BYTES = 16 << 20;
 
-export type Unfit = "tooMany" | "tooLong" | "noText";
+export type Unfit = "tooMany" | "tooLong" | "noText" | "refused";
 
 /** A file that cannot be attached; what went wrong elsewhere is another error. */
 export class UnfitFile extends Error {
   constructor(
     readonly why: Unfit,
     readonly file: string,
+    /** More of it, in English. */
+    readonly detail = "",
   ) {
     super(why);
   }
@@ -36,7 +38,7 @@ export async function read(file: globalThis.File): Promise<File> {
   const isPdf = file.type === "application/pdf" || /\.pdf$/i.test(file.name);
   if (file.size > (isPdf ? MAX_PDF_BYTES : MAX_TEXT_BYTES)) throw new UnfitFile("tooLong", file.name);
   const name = file.name.replace(/[\r\n]/g, " ");
-  if (isPdf) return { name, text: (await api.textOfPdf(file)).text };
+  if (isPdf) return { name, text: await textOf(file) };
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes("\0")) return { name, text: text.replace(/\r\n?/g, "\n") };
@@ -46,16 +48,26 @@ export async function read(file: globalThis.File): Promise<File> {
   throw new UnfitFile("noText", file.name);
 }
 
+/** The server's words about a file do not say which. */
+async function textOf(file: globalThis.File): Promise<string> {
+  try {
+    return (await api.textOfPdf(file)).text;
+  } catch (error) {
+    if (error instanceof api.Refused && error.status < 500 && error.status !== 401) throw new UnfitFile("refused", file.name, error.refusal.message);
+    throw error;
+  }
+}
+
 /** A fence is longer than any in the file. */
 function block({ name, text }: File): string {
   const runs = text.match(/`{3,}/g) ?? [];
   const fence = "`".repeat(Math.max(2, ...runs.map((run) => run.length)) + 1);
-  return `File: ${name}\n${fence}\n${text.replace(/\n+$/, "")}\n${fence}`;
+  return `File: ${name}\n\n${fence}\n${text.replace(/\n+$/, "")}\n${fence}`;
 }
 
 export const withFiles = (text: string, files: File[]) => [text.trim(), ...files.map(block)].filter(Boolean).join("\n\n");
 
-const BLOCK = /^File: ([^\n]+)\n(`{3,})\n([\s\S]*)\n\2$/;
+const BLOCK = /^File: ([^\n]+)\n\n(`{3,})\n([\s\S]*)\n\2$/;
 const GAP = "\n\n";
 
 /** What a person wrote, and the files behind it. */

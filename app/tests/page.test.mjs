@@ -394,7 +394,7 @@ test("files are attached, counted, sent with the question, and taken out of it a
   await newChat(page);
   const files = page.getByRole("list", { name: "Attached files" });
   const choose = (...files) => page.locator("input[type=file]").setInputFiles(files.map(([name, buffer]) => ({ name, mimeType: "", buffer: Buffer.from(buffer) })));
-  const notes = "A thrush sings.\n\nFile: inner.md\n```\nnot a file of its own\n```";
+  const notes = "A thrush sings.\n\nFile: inner.md\n\n```\nnot a file of its own\n```";
   await choose(["notes.md", notes], ["birds.pdf", pdf("A blackbird is a thrush")]);
   await files.getByText("birds.pdf").waitFor();
   assert.equal(await files.getByText(/^\d+ tokens$/).count(), 2);

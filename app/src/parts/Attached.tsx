@@ -22,8 +22,8 @@ export function Attached({ files, onRemove }: Props) {
         {files.map((file) => (
           <li key={file.id}>
             <Icon name="file" />
-            <span class="name">{file.name}</span>
-            <span class="soft small">{file.tokens === null ? attach.counting : words.tokens(number(file.tokens))}</span>
+            <bdi class="name">{file.name}</bdi>
+            <span class="count soft small">{file.tokens === null ? attach.counting : words.tokens(number(file.tokens))}</span>
             <button type="button" class="quiet" aria-label={attach.remove(file.name)} title={attach.remove(file.name)} onClick={() => onRemove(file.id)}>
               <Icon name="close" />
             </button>
@@ -42,7 +42,7 @@ export function Files({ files }: { files: File[] }) {
     <>
       {files.map((file, i) => (
         <details key={i} class="file">
-          <summary>{words.attach.file(file.name)}</summary>
+          <summary><bdi>{words.attach.file(file.name)}</bdi></summary>
           <pre>{file.text}</pre>
         </details>
       ))}

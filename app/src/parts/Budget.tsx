@@ -62,9 +62,9 @@ export function Budget({ model, wish: before, isLoaded, loading, progress, onLoa
       <Memory value={wish.memory_bytes ?? null} planned={planned} problem={problem("memory_bytes")} onSet={(memory_bytes) => change({ memory_bytes })} />
       {planned && !refusal && <Fits planned={planned} />}
       <div class="grid">
-        <Count name={setup.contextTokens} value={wish.context ?? null} resolved={planned?.context} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
+        <Count name={setup.contextTokens} value={wish.context ?? null} least={1} resolved={planned?.context} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
           problem={problem("context")} onSet={(context) => change({ context })} />
-        <Count name={setup.slotsALayer} value={wish.slots ?? null}
+        <Count name={setup.slotsALayer} value={wish.slots ?? null} least={0}
           resolved={planned && planned.layers > 0 ? Math.floor(planned.slots / planned.layers) : undefined} hint={setup.slotsHint}
           problem={problem("slots")} onSet={(slots) => change({ slots })} />
       </div>
@@ -93,6 +93,7 @@ export function Budget({ model, wish: before, isLoaded, loading, progress, onLoa
 interface CountProps {
   name: string;
   value: number | null;
+  least: number;
   /** What the engine takes where nothing is said. */
   resolved: number | undefined;
   hint: string;
@@ -101,7 +102,7 @@ interface CountProps {
 }
 
 /** A whole number that may be left to the engine. */
-function Count({ name, value, resolved, hint, problem, onSet }: CountProps) {
+function Count({ name, value, least, resolved, hint, problem, onSet }: CountProps) {
   const { words } = useSpeech();
   const [isWrong, setWrong] = useState(false);
   const change = (field: HTMLInputElement) => {
@@ -111,7 +112,7 @@ function Count({ name, value, resolved, hint, problem, onSet }: CountProps) {
   };
   return (
     <Field name={name}>
-      <input type="number" inputMode="numeric" defaultValue={value ?? ""} min={1} max={4294967295} step={1} placeholder={String(resolved ?? "")}
+      <input type="number" inputMode="numeric" defaultValue={value ?? ""} min={least} max={4294967295} step={1} placeholder={String(resolved ?? "")}
         aria-invalid={isWrong || problem !== null} onInput={(event) => change(event.currentTarget)} />
       {isWrong ? <Wrong message={words.setup.wrongNumber} /> : <Wrong message={problem} isEnglish />}
       <span class="soft small">{hint}</span>

@@ -143,7 +143,6 @@ function useAttachments(chat: number | null, onProblem: (error: unknown) => void
   };
   const attach = async (file: File) => {
     try {
-      if ((attachments.get(chat) ?? []).length >= MAX_FILES) throw new UnfitFile("tooMany", file.name);
       const id = nextId++;
       const found = await read(file);
       change((files) => [...files, { ...found, id, tokens: null }]);
@@ -154,8 +153,11 @@ function useAttachments(chat: number | null, onProblem: (error: unknown) => void
     }
   };
   const all = async (chosen: File[]) => {
+    const room = Math.max(0, MAX_FILES - (attachments.get(chat) ?? []).length);
     // One after the other, so that they stay in the order in which they were chosen.
-    for (const file of chosen) await attach(file);
+    for (const file of chosen.slice(0, room)) await attach(file);
+    const rest = chosen.slice(room).map((file) => file.name);
+    if (rest.length > 0) onProblem(new UnfitFile("tooMany", rest.join(", ")));
     redraw((n) => n + 1);
   };
   const detach = (gone: Attachment[]) => change((files) => files.filter((file) => !gone.includes(file)));

@@ -24,7 +24,9 @@ export function FirstRun({ models, isLoading, loading, onChoose, onProblem }: Pr
   const { shelf, installing, opening } = models;
   if (!shelf) return <div class="scroller" />;
   const demo = shelf.models.find((model) => model.is_demo && model.state === "complete");
-  const installed = shelf.models.filter((model) => !model.is_demo);
+  // What is being fetched has a card of its own.
+  const fetched = installing?.found.model;
+  const installed = shelf.models.filter((model) => !model.is_demo && (model.state === "complete" || model.name !== fetched));
   return (
     <div class="scroller">
       <section class="first-run" aria-labelledby="first-run">

@@ -7,6 +7,8 @@ import { Wrong } from "./Budget";
 import { Field } from "./Fields";
 
 const GIB = 1024 ** 3;
+/** More is no memory but a slip of the hand. */
+const MOST_GIB = 1024 ** 2;
 /** From the least to the most in steps of equal ratio, since twice the memory is as much of a change anywhere. */
 const STEPS = 200;
 /** Where the system does not say what is free, a plan may become so much larger. */
@@ -28,7 +30,7 @@ export function Memory({ value, planned, problem, onSet }: Props) {
   const write = (text: string) => {
     setText(text);
     const gib = Number(text);
-    const isValid = text === "" || (Number.isFinite(gib) && gib > 0);
+    const isValid = text === "" || (gib > 0 && gib < MOST_GIB);
     setWrong(!isValid);
     if (isValid) onSet(text === "" ? null : Math.round(gib * GIB));
   };

@@ -21,6 +21,7 @@ export function Overflow({ larger, canLeaveOut, onLarger, onLeaveOut, onNew }: P
   const { words, number, bytes } = useSpeech();
   const { overflow } = words;
   const [isLoading, setLoading] = useState(false);
+  if (!larger && !canLeaveOut) return null;
   const load = async () => {
     if (!larger) return;
     setLoading(true);
@@ -35,7 +36,7 @@ export function Overflow({ larger, canLeaveOut, onLarger, onLeaveOut, onNew }: P
         </button>
       )}
       {canLeaveOut && <button type="button" class="plain" disabled={isLoading} onClick={onLeaveOut}>{overflow.leaveOut}</button>}
-      <button type="button" class="plain" disabled={isLoading} onClick={onNew}>{overflow.newChat}</button>
+      {canLeaveOut && <button type="button" class="plain" disabled={isLoading} onClick={onNew}>{overflow.newChat}</button>}
     </div>
   );
 }

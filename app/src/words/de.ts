@@ -5,7 +5,7 @@ import type { Words } from "./en";
 export const de: Words = {
   skip: "Zum Gespräch springen",
   newChat: "Neues Gespräch",
-  search: "Gespräche durchsuchen",
+  search: "Gespräche suchen",
   nothingFound: "Kein Gespräch enthält diese Wörter.",
   noChats: "Hier werden Ihre Gespräche aufgelistet. Sie bleiben auf diesem Computer.",
   conversations: "Gespräche",
@@ -88,8 +88,9 @@ export const de: Words = {
     together: (tokens) => `zusammen ${tokens} Tokens`,
     remove: (name) => `${name} entfernen`,
     file: (name) => `Datei: ${name}`,
-    tooMany: (name) => `${name} wurde nicht angehängt: Mehr als zehn Dateien gehen nicht.`,
+    tooMany: (names) => `Mehr als zehn Dateien gehen nicht. Nicht angehängt: ${names}.`,
     tooLong: (name) => `${name} wurde nicht angehängt: Ein Text darf 1 MiB haben, eine PDF-Datei 16 MiB.`,
+    refused: (name, detail) => `${name} wurde nicht angehängt: ${detail}.`,
     noText: (name) => `${name} wurde nicht angehängt: Es ist weder Text in UTF-8 noch eine PDF-Datei.`,
   },
   overflow: {

@@ -86,8 +86,9 @@ export const en = {
     together: (tokens: string) => `${tokens} tokens together`,
     remove: (name: string) => `Remove ${name}`,
     file: (name: string) => `File: ${name}`,
-    tooMany: (name: string) => `${name} was not attached: ten files are the most.`,
+    tooMany: (names: string) => `Ten files are the most. Not attached: ${names}.`,
     tooLong: (name: string) => `${name} was not attached: a text may have 1 MiB, a PDF file 16 MiB.`,
+    refused: (name: string, detail: string) => `${name} was not attached: ${detail}.`,
     noText: (name: string) => `${name} was not attached: it is neither text in UTF-8 nor a PDF file.`,
   },
   overflow: {

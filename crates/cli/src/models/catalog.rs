@@ -204,13 +204,28 @@ fn state_of(path: &Path) -> (State, u64) {
     (state, size_of(path))
 }
 
-/// Bytes of the files in a folder and in its folders, as far as they can be seen.
+/// Bytes that the files in a folder and in its folders take, as far as they can be seen. Of an unfinished installation's, which have their whole length from
+/// the beginning, that is what has come.
 pub fn size_of(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size_of(&entry.path()),
-        Ok(metadata) if metadata.is_file() => metadata.len(),
+        Ok(metadata) if metadata.is_file() => taken(&metadata),
         _ => 0,
     });
     sizes.sum()
+}
+
+#[cfg(unix)]
+fn taken(metadata: &fs::Metadata) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+
+    /// What `st_blocks` counts in, on every system.
+    const BLOCK_BYTES: u64 = 512;
+    metadata.len().min(metadata.blocks() * BLOCK_BYTES)
+}
+
+#[cfg(not(unix))]
+fn taken(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
 }

@@ -184,7 +184,13 @@ impl Constraint {
     }
 
     fn fail(&mut self, error: String) {
-        self.error.get_or_insert(error);
+        // Behind the first line comes what the grammar was, or that it is left out.
+        let line = error.lines().next().unwrap_or_default();
+        let line = match line {
+            "NoExtensionBias" => "nothing fulfils it",
+            line => line,
+        };
+        self.error.get_or_insert_with(|| line.to_owned());
         self.phase = Phase::Done;
     }
 
