@@ -13,10 +13,14 @@ export interface Attachment extends File {
   id: number;
   /** None, until the server has counted. */
   tokens: number | null;
+  /** It is on its way, and has no text yet. */
+  isReading: boolean;
 }
 
 export const MAX_FILES = 10;
 const MAX_TEXT_BYTES = 1 << 20;
+/** A file with longer runs of backticks stays text of the message. */
+const MAX_FENCE = 1000;
 const MAX_PDF_BYTES = 16 << 20;
 
 export type Unfit = "tooMany" | "tooLong" | "noText" | "refused";
@@ -67,7 +71,8 @@ function block({ name, text }: File): string {
 
 export const withFiles = (text: string, files: File[]) => [text.trim(), ...files.map(block)].filter(Boolean).join("\n\n");
 
-const BLOCK = /^File: ([^\n]+)\n\n(`{3,})\n([\s\S]*)\n\2$/;
+const END = /\n(`{3,})$/;
+const HEAD = /^File: (.+)$/;
 const GAP = "\n\n";
 
 /** What a person wrote, and the files behind it. */
@@ -81,15 +86,15 @@ export function apart(whole: string): { text: string; files: File[] } {
   return { text, files };
 }
 
-/** The block that a text ends with: what begins last counts. Whatever looks like one within a file has a shorter fence than the file, and no end here. */
+/** The block that a text ends with. Its fence stands nowhere within the file, so that it is found by looking back once, however long the text is. */
 function last(text: string): { at: number; file: File } | null {
-  let at = text.length;
-  while (at > 0) {
-    at = at > GAP.length ? text.lastIndexOf(GAP, at - 1) : -1;
-    const begins = at < 0 ? 0 : at + GAP.length;
-    const found = BLOCK.exec(text.slice(begins));
-    if (found) return { at: Math.max(at, 0), file: { name: found[1] ?? "", text: found[3] ?? "" } };
-    if (at < 0) return null;
-  }
-  return null;
+  const fence = END.exec(text.slice(-MAX_FENCE))?.[1];
+  if (!fence) return null;
+  const end = text.length - fence.length - 1;
+  const open = text.lastIndexOf(`${GAP}${fence}\n`, end - 1);
+  if (open < 0) return null;
+  const head = text.lastIndexOf("\n", open - 1) + 1;
+  const name = HEAD.exec(text.slice(head, open))?.[1];
+  if (!name || (head > 0 && text.slice(head - GAP.length, head) !== GAP)) return null;
+  return { at: Math.max(0, head - GAP.length), file: { name, text: text.slice(open + GAP.length + fence.length + 1, end) } };
 }

@@ -415,6 +415,14 @@ test("files are attached, counted, sent with the question, and taken out of it a
   assert.equal(await question.locator("pre").first().innerText(), notes);
   assert.match(await question.locator("pre").nth(1).textContent(), /A blackbird is a thrush/);
   await shot(page, "attached-sent");
+  // A file that looks like many takes no longer than another.
+  await newChat(page);
+  await choose(["many.md", `intro\n\n${"File: a\n\n```\nx\n\n".repeat(60000)}`]);
+  await files.getByText("many.md").waitFor();
+  await composer(page).fill("What is a moor?");
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByText("File: many.md").waitFor();
+  assert.equal(await question.locator(".bubble").innerText(), "What is a moor?");
 });
 
 test("settings end the program", async () => {

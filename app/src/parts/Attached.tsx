@@ -23,7 +23,7 @@ export function Attached({ files, onRemove }: Props) {
           <li key={file.id}>
             <Icon name="file" />
             <bdi class="name">{file.name}</bdi>
-            <span class="count soft small">{file.tokens === null ? attach.counting : words.tokens(number(file.tokens))}</span>
+            <span class="count soft small">{file.isReading ? attach.reading : file.tokens === null ? attach.counting : words.tokens(number(file.tokens))}</span>
             <button type="button" class="quiet" aria-label={attach.remove(file.name)} title={attach.remove(file.name)} onClick={() => onRemove(file.id)}>
               <Icon name="close" />
             </button>

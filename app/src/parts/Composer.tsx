@@ -58,7 +58,7 @@ export function Composer({ chat, isAnswering, enterIsNewline, onSend, onStop, on
     addEventListener("resize", fit);
     return () => removeEventListener("resize", fit);
   }, [text]);
-  const isEmpty = !text.trim() && files.length === 0;
+  const isEmpty = (!text.trim() && files.length === 0) || files.some((file) => file.isReading);
   const send = async () => {
     if (isAnswering || isEmpty) return;
     const [sent, sentFiles] = [text, files];
@@ -142,13 +142,15 @@ function useAttachments(chat: number | null, onProblem: (error: unknown) => void
     redraw((n) => n + 1);
   };
   const attach = async (file: File) => {
+    const id = nextId++;
+    const alter = (to: Partial<Attachment>) => change((files) => files.map((old) => (old.id === id ? { ...old, ...to } : old)));
+    change((files) => [...files, { id, name: file.name, text: "", tokens: null, isReading: true }]);
     try {
-      const id = nextId++;
       const found = await read(file);
-      change((files) => [...files, { ...found, id, tokens: null }]);
-      const { tokens } = await api.countTokens(found.text);
-      change((files) => files.map((old) => (old.id === id ? { ...old, tokens } : old)));
+      alter({ ...found, isReading: false });
+      alter(await api.countTokens(found.text));
     } catch (error) {
+      change((files) => files.filter((old) => old.id !== id || !old.isReading));
       onProblem(error);
     }
   };

@@ -27,8 +27,9 @@ export function ModelsDialog(props: Props) {
   const { setup } = words;
   const { shelf, installing } = models;
   const [wanted, setWanted] = useState(props.first);
-  const name = wanted ?? shelf?.chosen ?? shelf?.models[0]?.name;
-  const selected = shelf?.models.find((model) => model.name === name);
+  const named = (name: string | null | undefined) => shelf?.models.find((model) => model.name === name);
+  // The chosen one may be gone; the others are there all the same.
+  const selected = named(wanted) ?? named(shelf?.chosen) ?? shelf?.models[0];
   const isChosen = selected !== undefined && selected.name === shelf?.chosen;
   const loading = models.opening ?? (status?.is_loading ? status.model : null);
   return (

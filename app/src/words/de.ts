@@ -84,6 +84,7 @@ export const de: Words = {
   attach: {
     add: "Text, Quelltext oder PDF anhängen",
     files: "Angehängte Dateien",
+    reading: "wird gelesen …",
     counting: "wird gezählt …",
     together: (tokens) => `zusammen ${tokens} Tokens`,
     remove: (name) => `${name} entfernen`,

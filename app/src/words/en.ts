@@ -82,6 +82,7 @@ export const en = {
   attach: {
     add: "Attach text, source code or PDF files",
     files: "Attached files",
+    reading: "being read …",
     counting: "counting …",
     together: (tokens: string) => `${tokens} tokens together`,
     remove: (name: string) => `Remove ${name}`,

@@ -16,11 +16,12 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::models::take;
 use super::routes::{Shared, answered, nothing, said};
 use crate::body::{parse, read};
 use crate::error::Refusal;
 use crate::installer::{Ended, Installer, News, Trouble};
-use crate::models::Opened;
+use crate::models::{Opened, Wish};
 use crate::wire::setup::{Installing, Offer, Stage, Work, WorkPhase};
 
 /// The rate is of this time: a hub's short pauses even out in it, and a line that became slower shows.
@@ -323,16 +324,42 @@ async fn start(Shares(shared): Shares<Shared>, request: Request) -> Response {
         let installation = installation(&shared)?;
         // Nobody changes files under a model that is open.
         let chosen = shared.app.current.get();
-        if let Work::Repair { model } = &work
-            && chosen.wish.model.as_ref() == Some(model)
-        {
+        let is_closed =
+            matches!(&work, Work::Repair { model } if chosen.wish.model.as_ref() == Some(model));
+        if is_closed {
             let reply = shared.app.queue.take(Opened::nothing())?;
             reply.await.map_err(|_| Refusal::Draining)??;
         }
-        installation.start(work)?;
+        let started = installation.start(work);
+        if is_closed {
+            tokio::spawn(open_again(
+                shared.clone(),
+                installation,
+                chosen.wish.clone(),
+            ));
+        }
+        started?;
         Ok(nothing())
     };
     answered(started.await)
+}
+
+/// Opens the model that was closed for its repair, when that is over and it is whole.
+async fn open_again(shared: Shared, installation: Arc<Installation>, wish: Wish) {
+    installation.settled().await;
+    // Whoever chose another one meanwhile, or paused the repair, wants it so.
+    let is_whole = installation.lock().stage == Stage::Done;
+    if is_whole
+        && shared.app.current.get().is_nothing()
+        && let Err(refusal) = take(shared.clone(), wish).await
+    {
+        let mut problem = shared
+            .app
+            .problem
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *problem = Some(refusal.to_string());
+    }
 }
 
 async fn pause(Shares(shared): Shares<Shared>) -> Response {

@@ -112,7 +112,7 @@ async fn open(State(shared): State<Shared>, request: Request) -> Response {
 }
 
 /// Opens a model, lets it answer from now on, remembers it, and loads it. One that cannot be opened changes nothing.
-async fn take(shared: Shared, wish: Wish) -> Result<(), Refusal> {
+pub async fn take(shared: Shared, wish: Wish) -> Result<(), Refusal> {
     let app = &shared.app;
     refuse_while_busy(app, "choose another model")?;
     let wanted = wish.clone();
