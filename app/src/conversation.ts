@@ -112,7 +112,9 @@ export function useConversation(id: number | null, hooks: Hooks): Conversation {
   const refresh = () => {
     if (id !== null) void fetch(id, () => shown.current === id);
   };
-  return { chat, live, isMissing, ask, stop, refresh };
+  // For a moment there is still the one that was looked at before.
+  const isShown = chat !== null && chat.id === id;
+  return { chat: isShown ? chat : null, live: isShown ? live : null, isMissing, ask, stop, refresh };
 }
 
 function added(live: Live, said: Said): Live {

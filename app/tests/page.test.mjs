@@ -243,6 +243,63 @@ test("details show what the engine does", async () => {
   await details.getByRole("button", { name: "Close" }).click();
 });
 
+/** A PDF file of one page with these words. */
+function pdf(words) {
+  const stream = `BT /F1 24 Tf 72 700 Td (${words}) Tj ET`;
+  const objects = [
+    "<< /Type /Catalog /Pages 2 0 R >>",
+    "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+    "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+    `<< /Length ${stream.length} >>\nstream\n${stream}\nendstream`,
+    "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+  ];
+  let file = "%PDF-1.4\n";
+  const offsets = objects.map((object, i) => {
+    const at = file.length;
+    file += `${i + 1} 0 obj\n${object}\nendobj\n`;
+    return at;
+  });
+  const table = file.length;
+  file += `xref\n0 6\n0000000000 65535 f \n${offsets.map((at) => `${String(at).padStart(10, "0")} 00000 n \n`).join("")}`;
+  return Buffer.from(`${file}trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n${table}\n%%EOF\n`);
+}
+
+test("files are attached, counted, sent with the question, and taken out of it again", async () => {
+  const { page } = first;
+  await newChat(page);
+  const files = page.getByRole("list", { name: "Attached files" });
+  const choose = (...files) => page.locator("input[type=file]").setInputFiles(files.map(([name, buffer]) => ({ name, mimeType: "", buffer: Buffer.from(buffer) })));
+  const notes = "A thrush sings.\n\nFile: inner.md\n\n```\nnot a file of its own\n```";
+  await choose(["notes.md", notes], ["birds.pdf", pdf("A blackbird is a thrush")]);
+  await files.getByText("birds.pdf").waitFor();
+  await page.getByText(/tokens together$/).waitFor();
+  assert.equal(await files.getByText(/^\d+ tokens$/).count(), 2);
+  await accessible(page, "attached");
+  await shot(page, "attached");
+  // What has no text is refused, by its name, and the others stay.
+  await choose(["bird.png", Buffer.from([0x89, 0x50, 0x4e, 0x47, 0xff, 0xfe, 0])]);
+  await page.getByRole("alert").filter({ hasText: "bird.png was not attached" }).waitFor();
+  await choose(["empty.pdf", pdf("")]);
+  await page.getByRole("alert").filter({ hasText: "has no text" }).waitFor();
+  assert.equal(await files.getByRole("listitem").count(), 2);
+  await ask(page, "What is a thrush?");
+  assert.equal(await files.count(), 0);
+  const question = page.getByRole("article", { name: "You" });
+  assert.equal(await question.locator(".bubble").innerText(), "What is a thrush?");
+  await question.getByText("File: notes.md").click();
+  assert.equal(await question.locator("pre").first().innerText(), notes);
+  assert.match(await question.locator("pre").nth(1).textContent(), /A blackbird is a thrush/);
+  await shot(page, "attached-sent");
+  // A file that looks like many takes no longer than another.
+  await newChat(page);
+  await choose(["many.md", `intro\n\n${"File: a\n\n```\nx\n\n".repeat(60000)}`]);
+  await files.getByText("many.md").waitFor();
+  await composer(page).fill("What is a moor?");
+  await page.getByRole("button", { name: "Send" }).click();
+  await page.getByText("File: many.md").waitFor();
+  assert.equal(await question.locator(".bubble").innerText(), "What is a moor?");
+});
+
 /** Kills the program in the middle of an answer and starts it again; whether it was in the middle. */
 async function dieAndComeBack(page) {
   await midAnswer(page);
@@ -366,63 +423,6 @@ test("the page fits every screen, light and dark", async () => {
   await page.getByRole("link", { name: "About the heath" }).click();
   await page.locator(".chat-title", { hasText: "About the heath" }).waitFor();
   await first.leave();
-});
-
-/** A PDF file of one page with these words. */
-function pdf(words) {
-  const stream = `BT /F1 24 Tf 72 700 Td (${words}) Tj ET`;
-  const objects = [
-    "<< /Type /Catalog /Pages 2 0 R >>",
-    "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-    "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
-    `<< /Length ${stream.length} >>\nstream\n${stream}\nendstream`,
-    "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
-  ];
-  let file = "%PDF-1.4\n";
-  const offsets = objects.map((object, i) => {
-    const at = file.length;
-    file += `${i + 1} 0 obj\n${object}\nendobj\n`;
-    return at;
-  });
-  const table = file.length;
-  file += `xref\n0 6\n0000000000 65535 f \n${offsets.map((at) => `${String(at).padStart(10, "0")} 00000 n \n`).join("")}`;
-  return Buffer.from(`${file}trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n${table}\n%%EOF\n`);
-}
-
-test("files are attached, counted, sent with the question, and taken out of it again", async () => {
-  const { page } = first;
-  await newChat(page);
-  const files = page.getByRole("list", { name: "Attached files" });
-  const choose = (...files) => page.locator("input[type=file]").setInputFiles(files.map(([name, buffer]) => ({ name, mimeType: "", buffer: Buffer.from(buffer) })));
-  const notes = "A thrush sings.\n\nFile: inner.md\n\n```\nnot a file of its own\n```";
-  await choose(["notes.md", notes], ["birds.pdf", pdf("A blackbird is a thrush")]);
-  await files.getByText("birds.pdf").waitFor();
-  assert.equal(await files.getByText(/^\d+ tokens$/).count(), 2);
-  await page.getByText(/tokens together$/).waitFor();
-  await accessible(page, "attached");
-  await shot(page, "attached");
-  // What has no text is refused, by its name, and the others stay.
-  await choose(["bird.png", Buffer.from([0x89, 0x50, 0x4e, 0x47, 0xff, 0xfe, 0])]);
-  await page.getByRole("alert").filter({ hasText: "bird.png was not attached" }).waitFor();
-  await choose(["empty.pdf", pdf("")]);
-  await page.getByRole("alert").filter({ hasText: "has no text" }).waitFor();
-  assert.equal(await files.getByRole("listitem").count(), 2);
-  await ask(page, "What is a thrush?");
-  assert.equal(await files.count(), 0);
-  const question = page.getByRole("article", { name: "You" });
-  assert.equal(await question.locator(".bubble").innerText(), "What is a thrush?");
-  await question.getByText("File: notes.md").click();
-  assert.equal(await question.locator("pre").first().innerText(), notes);
-  assert.match(await question.locator("pre").nth(1).textContent(), /A blackbird is a thrush/);
-  await shot(page, "attached-sent");
-  // A file that looks like many takes no longer than another.
-  await newChat(page);
-  await choose(["many.md", `intro\n\n${"File: a\n\n```\nx\n\n".repeat(60000)}`]);
-  await files.getByText("many.md").waitFor();
-  await composer(page).fill("What is a moor?");
-  await page.getByRole("button", { name: "Send" }).click();
-  await page.getByText("File: many.md").waitFor();
-  assert.equal(await question.locator(".bubble").innerText(), "What is a moor?");
 });
 
 test("settings end the program", async () => {
