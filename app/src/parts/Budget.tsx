@@ -6,7 +6,7 @@ import type { Io, Planned, Wish } from "../setup";
 import type { Loading, Refusal } from "../wire";
 import { useSpeech } from "../words";
 import { Bar } from "./Bar";
-import { Field } from "./Fields";
+import { Field, NumberField, Wrong } from "./Fields";
 import { Icon } from "./Icon";
 import { Memory } from "./Memory";
 import { Fits, Resolved } from "./Resolved";
@@ -26,6 +26,9 @@ interface Props {
   onLoad: (wish: Wish) => Promise<void>;
   onProblem: (error: unknown) => void;
 }
+
+/** More than the server counts to. */
+const MOST = 2 ** 32 - 1;
 
 /** The fields that a refusal can be about. */
 const FIELDS = ["model", "memory_bytes", "context", "slots", "io"] as const;
@@ -62,10 +65,10 @@ export function Budget({ model, wish: before, isLoaded, loading, progress, onLoa
       <Memory value={wish.memory_bytes ?? null} planned={planned} problem={problem("memory_bytes")} onSet={(memory_bytes) => change({ memory_bytes })} />
       {planned && !refusal && <Fits planned={planned} />}
       <div class="grid">
-        <Count name={setup.contextTokens} value={wish.context ?? null} least={1} resolved={planned?.context} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
+        <NumberField isLive name={setup.contextTokens} value={wish.context ?? null} min={1} max={MOST} step={1} placeholder={planned ? String(planned.context) : ""} hint={planned ? setup.contextHint(number(planned.max_context)) : ""}
           problem={problem("context")} onSet={(context) => change({ context })} />
-        <Count name={setup.slotsALayer} value={wish.slots ?? null} least={0}
-          resolved={planned && planned.layers > 0 ? Math.floor(planned.slots / planned.layers) : undefined} hint={setup.slotsHint}
+        <NumberField isLive name={setup.slotsALayer} value={wish.slots ?? null} min={0} max={MOST} step={1}
+          placeholder={planned && planned.layers > 0 ? String(Math.floor(planned.slots / planned.layers)) : ""} hint={setup.slotsHint}
           problem={problem("slots")} onSet={(slots) => change({ slots })} />
       </div>
       <Field name={setup.io}>
@@ -88,42 +91,6 @@ export function Budget({ model, wish: before, isLoaded, loading, progress, onLoa
       )}
     </form>
   );
-}
-
-interface CountProps {
-  name: string;
-  value: number | null;
-  least: number;
-  /** What the engine takes where nothing is said. */
-  resolved: number | undefined;
-  hint: string;
-  problem: string | null;
-  onSet: (value: number | null) => void;
-}
-
-/** A whole number that may be left to the engine. */
-function Count({ name, value, least, resolved, hint, problem, onSet }: CountProps) {
-  const { words } = useSpeech();
-  const [isWrong, setWrong] = useState(false);
-  const change = (field: HTMLInputElement) => {
-    const isValid = field.checkValidity();
-    setWrong(!isValid);
-    if (isValid) onSet(field.value === "" ? null : field.valueAsNumber);
-  };
-  return (
-    <Field name={name}>
-      <input type="number" inputMode="numeric" defaultValue={value ?? ""} min={least} max={4294967295} step={1} placeholder={String(resolved ?? "")}
-        aria-invalid={isWrong || problem !== null} onInput={(event) => change(event.currentTarget)} />
-      {isWrong ? <Wrong message={words.setup.wrongNumber} /> : <Wrong message={problem} isEnglish />}
-      <span class="soft small">{hint}</span>
-    </Field>
-  );
-}
-
-/** Why a field cannot be had. */
-export function Wrong({ message, isEnglish }: { message: string | null; isEnglish?: boolean }) {
-  if (!message) return null;
-  return <span class="wrong small" role="alert" lang={isEnglish ? "en" : undefined}>{message}</span>;
 }
 
 interface Plan {

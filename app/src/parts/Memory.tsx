@@ -3,8 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Planned } from "../setup";
 import { useSpeech } from "../words";
-import { Wrong } from "./Budget";
-import { Field } from "./Fields";
+import { Field, Wrong } from "./Fields";
 
 const GIB = 1024 ** 3;
 /** More is no memory but a slip of the hand. */

@@ -1,10 +1,9 @@
 // What a person may choose, kept by the server as soon as it is chosen, and what the engine was started with.
 
-import { useState } from "preact/hooks";
 import type { Language, Settings, Status, Theme } from "../wire";
 import { useSpeech } from "../words";
 import { Dialog } from "./Dialog";
-import { Fact, Field } from "./Fields";
+import { Fact, Field, NumberField } from "./Fields";
 
 interface Props {
   settings: Settings;
@@ -43,13 +42,13 @@ export function SettingsDialog({ settings, status, problem, onChange, onModels, 
           </span>
         </label>
         <div class="grid">
-          <Number name={words.temperature} value={settings.temperature} min={0} max={2} step={0.1}
+          <NumberField name={words.temperature} value={settings.temperature} min={0} max={2} step={0.1}
             hint={defaults && words.defaultValue(number(defaults.temperature, defaults.temperature % 1 ? 1 : 0))} onSet={(temperature) => set({ temperature })} />
-          <Number name={words.topP} value={settings.top_p} min={0.01} max={1} step={0.01}
+          <NumberField name={words.topP} value={settings.top_p} min={0.01} max={1} step={0.01}
             hint={defaults && words.defaultValue(number(defaults.top_p, 2))} onSet={(top_p) => set({ top_p })} />
-          <Number name={words.topK} value={settings.top_k} min={0} max={100000} step={1}
+          <NumberField name={words.topK} value={settings.top_k} min={0} max={100000} step={1}
             hint={defaults && words.defaultValue(number(defaults.top_k))} onSet={(top_k) => set({ top_k })} />
-          <Number name={words.maxNew} value={settings.max_new} min={1} max={1000000} step={1}
+          <NumberField name={words.maxNew} value={settings.max_new} min={1} max={1000000} step={1}
             hint={words.noLimit} onSet={(max_new) => set({ max_new })} />
         </div>
         <p class="soft small">{words.temperatureMore}</p>
@@ -116,32 +115,5 @@ export function SettingsDialog({ settings, status, problem, onChange, onModels, 
         </dl>
       </fieldset>
     </Dialog>
-  );
-}
-
-interface NumberProps {
-  name: string;
-  value: number | null;
-  min: number;
-  max: number;
-  step: number;
-  hint: string | undefined;
-  onSet: (value: number | null) => void;
-}
-
-/** A number that may be left to the engine. What is no number of the range is shown as wrong and not set. */
-function Number({ name, value, min, max, step, hint, onSet }: NumberProps) {
-  const [isWrong, setWrong] = useState(false);
-  const change = (field: HTMLInputElement) => {
-    const isValid = field.checkValidity();
-    setWrong(!isValid);
-    if (isValid) onSet(field.value === "" ? null : field.valueAsNumber);
-  };
-  return (
-    <Field name={name}>
-      <input type="number" inputMode="decimal" defaultValue={value ?? ""} min={min} max={max} step={step} aria-invalid={isWrong}
-        onChange={(event) => change(event.currentTarget)} />
-      {hint && <span class="soft small">{hint}</span>}
-    </Field>
   );
 }

@@ -174,6 +174,11 @@ pub fn full(error: &anyhow::Error) -> String {
     one_line(&causes(error))
 }
 
+/// The same for whoever asked and waits for a sentence.
+pub fn sentence(error: &anyhow::Error) -> String {
+    line(error).unwrap_or_else(|| error.to_string())
+}
+
 /// An error and its causes. Those of our rooms tell their cause themselves: what was said is not said again.
 fn causes(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |said, cause| {

@@ -236,12 +236,7 @@ impl Library {
             slots: budget.slots,
             layers,
             experts,
-            plan: facts
-                .plan
-                .lines
-                .into_iter()
-                .map(|(what, bytes)| PlanLine { what, bytes })
-                .collect(),
+            plan: PlanLine::of(facts.plan),
             reads,
             free_bytes,
             fits: free_bytes.map(|free| budget.total_bytes <= free),
@@ -297,7 +292,7 @@ impl Models for Library {
     fn measure(&self, wish: &Wish) -> Result<(), Refusal> {
         let ready = self.ready(wish).map_err(|error| refusal(&error))?;
         let rates = bench::rates(&ready.model, &ready.options);
-        let rates = rates.map_err(|error| Refusal::Internal(line(&error)))?;
+        let rates = rates.map_err(|error| Refusal::Internal(exit::sentence(&error)))?;
         *self.rates.lock().unwrap_or_else(PoisonError::into_inner) = Some(rates);
         Ok(())
     }
@@ -313,7 +308,7 @@ impl Models for Library {
             let entry = places.entry_of(model)?;
             places.set_default(&entry.path)
         };
-        made().map_err(|error: anyhow::Error| Refusal::invalid("model", line(&error)))
+        made().map_err(|error: anyhow::Error| Refusal::invalid("model", exit::sentence(&error)))
     }
 }
 
@@ -360,10 +355,6 @@ fn refusal(error: &anyhow::Error) -> Refusal {
             };
             Refusal::invalid(field, format!("{value}: {allowed}"))
         }
-        _ => Refusal::invalid("model", line(error)),
+        _ => Refusal::invalid("model", exit::sentence(error)),
     }
-}
-
-fn line(error: &anyhow::Error) -> String {
-    exit::line(error).unwrap_or_else(|| error.to_string())
 }

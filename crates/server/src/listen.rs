@@ -20,7 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep;
 
 use crate::app::App;
-use crate::engine::Engine;
 use crate::error::Refusal;
 use crate::log::{Log, Record};
 use crate::metrics::Metrics;
@@ -80,7 +79,7 @@ pub enum ServeError {
 /// See [`ServeError`].
 pub fn serve(
     options: ServerOptions,
-    engine: Arc<dyn Engine>,
+    opened: Opened,
     log: Arc<dyn Log>,
     stop: &Stop,
     ready: impl FnOnce(SocketAddr),
@@ -92,12 +91,7 @@ pub fn serve(
         .enable_all()
         .build()
         .map_err(ServeError::Threads)?;
-    let current = Arc::new(Current::new(Opened {
-        engine,
-        names: options.names.clone(),
-        defaults: options.defaults.clone(),
-        wish: options.wish.clone(),
-    }));
+    let current = Arc::new(Current::new(opened));
     let metrics = Arc::new(Metrics::default());
     let queue_options = QueueOptions {
         max_waiting: options.queue,

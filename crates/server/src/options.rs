@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::documents::Documents;
 use crate::installer::Installer;
-use crate::models::{Models, Wish};
+use crate::models::Models;
 use crate::page::Page;
-use crate::wire::Defaults;
 
 /// When a model is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +29,6 @@ pub struct ServerOptions {
     pub port: u16,
     /// Whoever does not say this key is refused.
     pub api_key: Option<String>,
-    /// The names of the model: the first is advertised, all are taken. None, where there is no model yet.
-    pub names: Vec<String>,
     /// Origins of pages in browsers that may ask, such as `https://example.org`; `*` is all.
     pub cors_origins: Vec<String>,
     /// Turns that may wait while one is answered.
@@ -40,10 +37,6 @@ pub struct ServerOptions {
     pub time_limit: Option<Duration>,
     /// Without a turn for this long the model's memory is given back.
     pub idle_unload: Option<Duration>,
-    /// What is meant where a request says nothing.
-    pub defaults: Defaults,
-    /// How the model was wished for.
-    pub wish: Wish,
     /// When the model is loaded.
     pub loading: Loading,
     /// Why the model that was wanted could not be had, where the page is to say it.
@@ -66,13 +59,10 @@ impl Default for ServerOptions {
             host: "127.0.0.1".to_owned(),
             port: 8080,
             api_key: None,
-            names: vec!["ouzel".to_owned()],
             cors_origins: Vec::new(),
             queue: 16,
             time_limit: None,
             idle_unload: None,
-            defaults: Defaults::default(),
-            wish: Wish::default(),
             loading: Loading::First,
             problem: None,
             installer: None,

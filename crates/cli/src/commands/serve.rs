@@ -88,9 +88,7 @@ pub fn start(
     };
     server.documents = Some(Arc::new(InProcess));
     server.page = shown.as_ref().map(|(page, _)| page.clone());
-    (server.names, server.defaults) = (first.names.clone(), first.defaults.clone());
-    server.wish = first.wish.clone();
-    let (names, is_public) = (server.names.join(", "), !server.is_local_only());
+    let (names, is_public) = (first.names.join(", "), !server.is_local_only());
     let page = server.page.clone();
     let log: Arc<dyn Log> = if quiet {
         Arc::new(Silent)
@@ -99,7 +97,7 @@ pub fn start(
     };
     let stop = Stop::new();
     let _stoppable = Stoppable::new(&stop);
-    Ok(serve(server, first.engine, log, &stop, |address| {
+    Ok(serve(server, first, log, &stop, |address| {
         if is_public {
             note(
                 "this is plain HTTP beyond loopback: whoever is on the way can read it; put a proxy with TLS before it",

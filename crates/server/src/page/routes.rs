@@ -189,12 +189,7 @@ fn status(shared: &Shared) -> Status {
         slots: facts.plan.slots,
         layers: facts.plan.layers,
         experts: facts.plan.experts,
-        plan: facts
-            .plan
-            .lines
-            .into_iter()
-            .map(|(what, bytes)| PlanLine { what, bytes })
-            .collect(),
+        plan: PlanLine::of(facts.plan),
         defaults: Sampling {
             temperature: sampler.temperature,
             top_p: sampler.top_p,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Defaults;
 use super::checks::{number, positive};
 use super::setup::Wish;
+use crate::engine::Plan;
 use crate::error::Refusal;
 use crate::metrics;
 use crate::turn::{End, Outcome};
@@ -295,6 +296,14 @@ pub struct PlanLine {
     pub what: String,
     /// How many.
     pub bytes: u64,
+}
+
+impl PlanLine {
+    /// All of a plan.
+    pub fn of(plan: Plan) -> Vec<PlanLine> {
+        let line = |(what, bytes)| PlanLine { what, bytes };
+        plan.lines.into_iter().map(line).collect()
+    }
 }
 
 /// How tokens are chosen.

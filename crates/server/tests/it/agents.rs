@@ -25,12 +25,8 @@ const AGENTS: [(&str, &str, &str); 3] = [
 
 #[test]
 fn agents_are_understood() {
-    let options = ouzel_server::ServerOptions {
-        names: vec!["demo".to_owned()],
-        ..options()
-    };
     // A token of the script is a byte.
-    let served = Served::with_script(options, Script::new(1 << 20));
+    let served = Served::with_names(options(), Script::new(1 << 20), &["demo"]);
     for (agent, path, body) in AGENTS {
         let body: Value = serde_json::from_str(body).expect(agent);
         assert_eq!(body["stream"], json!(true), "{agent}");

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::tool::{Served, chat, options};
+use crate::tool::{Served, chat, opened, options};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -19,10 +19,9 @@ fn beyond_loopback_a_key_is_needed() {
         };
         let stop = Stop::new();
         stop.advance();
-        let script = Arc::new(ouzel_server::script::Script::default());
         serve(
             options,
-            script,
+            opened(ouzel_server::script::Script::default(), &["scripted"]),
             Arc::new(ouzel_server::log::Silent),
             &stop,
             |_| (),

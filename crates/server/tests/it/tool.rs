@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ouzel::SamplerOptions;
 use ouzel_server::log::{Log, Silent};
+use ouzel_server::models::{Opened, Wish};
 use ouzel_server::script::Script;
 use ouzel_server::wire::Defaults;
 use ouzel_server::{ServeError, ServerOptions, Stop, serve};
@@ -29,11 +30,19 @@ pub struct Served {
 pub fn options() -> ServerOptions {
     ServerOptions {
         port: 0,
-        names: vec!["scripted".to_owned(), "alias".to_owned()],
+        ..ServerOptions::default()
+    }
+}
+
+/// What the script is called.
+pub fn opened(script: Script, names: &[&str]) -> Opened {
+    Opened {
+        engine: Arc::new(script),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
         defaults: Defaults {
             sampler: SamplerOptions::default(),
         },
-        ..ServerOptions::default()
+        wish: Wish::default(),
     }
 }
 
@@ -47,16 +56,29 @@ impl Served {
     }
 
     pub fn with_script(options: ServerOptions, script: Script) -> Served {
-        Served::with_log(options, script, Arc::new(Silent))
+        Served::with_names(options, script, &["scripted", "alias"])
+    }
+
+    pub fn with_names(options: ServerOptions, script: Script, names: &[&str]) -> Served {
+        Served::with_all(options, script, names, Arc::new(Silent))
     }
 
     pub fn with_log(options: ServerOptions, script: Script, log: Arc<dyn Log>) -> Served {
+        Served::with_all(options, script, &["scripted", "alias"], log)
+    }
+
+    fn with_all(
+        options: ServerOptions,
+        script: Script,
+        names: &[&str],
+        log: Arc<dyn Log>,
+    ) -> Served {
         let (sender, receiver) = mpsc::channel();
         let stop = Stop::new();
-        let (engine, handle) = (Arc::new(script.clone()), stop.clone());
+        let (opened, handle) = (opened(script.clone(), names), stop.clone());
         let thread = std::thread::spawn(move || {
             let ready = |address| sender.send(address).expect("the test waits for it");
-            serve(options, engine, log, &handle, ready)
+            serve(options, opened, log, &handle, ready)
         });
         Served {
             address: receiver.recv().expect("the server starts"),

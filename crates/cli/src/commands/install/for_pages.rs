@@ -167,7 +167,7 @@ impl Installer for ForPages {
     }
 
     fn offer(&self) -> Result<Offer, String> {
-        self.offered().map_err(|error| line(&error))
+        self.offered().map_err(|error| exit::sentence(&error))
     }
 
     fn run(
@@ -183,13 +183,13 @@ impl Installer for ForPages {
         };
         done.map_err(|error| match error.downcast_ref() {
             Some(InstallError::Paused) => Trouble::Paused,
-            _ => Trouble::Failed(line(&error)),
+            _ => Trouble::Failed(exit::sentence(&error)),
         })
     }
 
     fn discard(&self) -> Result<(), String> {
         let discarded = locked(&self.target, || discard(&OsDisk, &self.target.output));
-        discarded.map_err(|error| line(&error)).map(drop)
+        discarded.map_err(|error| exit::sentence(&error)).map(drop)
     }
 }
 
@@ -224,8 +224,4 @@ fn hear(event: Event, tell: &mut dyn FnMut(News)) {
         // The offer said what is removed; a model without a file that it needs says so when it is opened.
         Event::Missing { .. } | Event::Discards { .. } => return,
     });
-}
-
-fn line(error: &anyhow::Error) -> String {
-    exit::line(error).unwrap_or_else(|| error.to_string())
 }
